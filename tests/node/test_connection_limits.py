@@ -26,7 +26,7 @@ def gone(*, busy: bool = True) -> Peer:
     link = add_link(make_peer())
     feed(link, frame(REQ_ACK) if busy else b"")
     peer = peer_of(link)
-    peer.slots.enqueue(link)
+    peer.slots.inbox.add(link)
     peer.links.clear()
     return peer
 

@@ -68,12 +68,12 @@ async def test_messages_that_outlive_their_link_give_its_places_back() -> None:
         slots = message.link.peer.slots
         await until(lambda: message.link.unreleased == 20, "all messages")
         message.link.connection.transport.abort()
-        await until(lambda: slots.carried == 20, "the loss of the link")
+        await until(lambda: slots.inbox.carried == 20, "the loss of the link")
         for left in range(19, 0, -1):
             message = await within(anext(steps))
-            assert slots.carried == left
+            assert slots.inbox.carried == left
         message.release()
-        assert slots.carried == slots.pool.carried == 0
+        assert slots.inbox.carried == slots.pool.carried == 0
 
 
 @pytest.mark.asyncio

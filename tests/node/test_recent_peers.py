@@ -25,7 +25,7 @@ def known(outcomes: int = 1, *, host: str | None = None, session: int = 0, text:
     link = add_link(peer)
     for serial in range(outcomes):
         feed(link, frame(REQ_ACK, serial + 1))
-    peer.slots.enqueue(link)
+    peer.slots.inbox.add(link)
     while (message := peer.slots.begin(0.0)) is not None:
         if text:
             peer.slots.refuse(message, 0, text)

@@ -396,7 +396,7 @@ def begin_all(link: Link, *, now: float = 0.0) -> list[Work]:
     """Move received messages to their peer's inbox, and begin those that may begin."""
     slots = peer_of(link).slots
     if link.arrived.messages:
-        slots.enqueue(link)
+        slots.inbox.add(link)
     begun = []
     while (message := slots.begin(now)) is not None:
         assert isinstance(message, Work)

@@ -258,12 +258,12 @@ def test_what_was_here_before_is_not_refused() -> None:
     link = link_of(memory)
     feed(link, frame(REQ_ACK, 3, bytes(BIG)))
     peer = peer_at(link)
-    peer.slots.enqueue(link)
+    peer.slots.inbox.add(link)
     first = peer.slots.begin(0.0)
     assert first is not None
     peer.slots.release(first)
     taken(link)
-    peer.slots.recount()
+    peer.slots.inbox.recount()
     feed(link_of(memory), frame(REQ_ACK | CONTINUED, 1, (10**6).to_bytes(8, "big") + bytes(100 * KIB)))
     feed(link, frame(REQ_ACK | RETRY, 3, bytes(BIG))[: LARGE + 100])
     assert reader_of(link).reject_waiting()
@@ -365,13 +365,13 @@ def test_an_inbox_is_charged_by_the_read() -> None:
     link = link_of(memory)
     slots = peer_at(link).slots
     feed(link, b"".join(frame(REQ_ACK, number, bytes(1000)) for number in range(10)))
-    slots.enqueue(link)
-    assert memory.inbox_bytes == slots.charged >= 10_000
+    slots.inbox.add(link)
+    assert memory.inbox_bytes == slots.inbox.charged >= 10_000
     slots.begin(0.0)
-    slots.recount()
+    slots.inbox.recount()
     assert memory.inbox_bytes == 9000
     slots.inbox.clear()
-    slots.charge(0)
+    slots.inbox.charge(0)
     assert memory.total == 0
 
 
@@ -382,7 +382,7 @@ def test_reads_that_bring_no_message_are_not_charged() -> None:
     for _ in range(100):
         feed(link, frame(PING, 9) * 100)
     feed(link, frame(REQ_ACK, 5, bytes(1000)))
-    peer_at(link).slots.enqueue(link)
+    peer_at(link).slots.inbox.add(link)
     assert 1000 <= memory.inbox_bytes < 2000
 
 
@@ -393,10 +393,10 @@ def test_at_the_limit_a_peer_has_the_lookahead_alone() -> None:
     slots = peer_at(link).slots
     for number in range(3):
         feed(link, frame(REQ_ACK, number, bytes(LARGE)))
-        assert not slots.enqueue(link)
+        assert not slots.inbox.add(link)
     memory.limit = 10
     feed(link, frame(REQ_ACK, 4, bytes(LARGE)))
-    assert slots.enqueue(link)
+    assert slots.inbox.add(link)
     assert memory.tally.overruns == 1
 
 
@@ -410,7 +410,7 @@ def test_what_comes_before_its_peer_is_charged() -> None:
     assert memory.inbox_bytes == BIG
     attach(peer, link, 0.0)
     assert memory.inbox_bytes == 0
-    peer.slots.enqueue(link)
+    peer.slots.inbox.add(link)
     assert memory.inbox_bytes >= BIG
 
 
@@ -463,7 +463,7 @@ class Sharing(RuleBasedStateMachine):
 
     def after(self, link: Link) -> None:
         if link.arrived.messages:
-            peer_at(link).slots.enqueue(link)
+            peer_at(link).slots.inbox.add(link)
         if link.incoming.paused:
             self.memory.pause(link, self.now)
 
@@ -472,7 +472,7 @@ class Sharing(RuleBasedStateMachine):
         slots = peer_at(self.links[number]).slots
         while (each := slots.begin(self.now)) is not None:
             slots.release(each)
-        slots.charge(0)
+        slots.inbox.charge(0)
 
     @rule(seconds=st.floats(0, 10))
     def look(self, seconds: float) -> None:
@@ -501,7 +501,7 @@ class Sharing(RuleBasedStateMachine):
         detach(peer, link, PeerLost(None, "lost"), self.now)
         while (each := peer.slots.begin(self.now)) is not None:
             peer.slots.release(each)
-        peer.slots.charge(0)
+        peer.slots.inbox.charge(0)
         del self.data[link]
         self.dial()
 
@@ -511,16 +511,16 @@ class Sharing(RuleBasedStateMachine):
         assert memory.body_bytes == sum(len(body.buffer) for body in memory.unfinished)
         assert set(memory.unfinished.values()) <= set(self.links)
         assert set(memory.paused) == {link for link in self.links if link.incoming.paused}
-        slots = [peer_at(link).slots for link in self.links]
-        assert memory.inbox_bytes == sum(each.charged for each in slots)
-        for each in slots:
-            assert each.charged >= sum(waiting.frame[2] for waiting in each.inbox)
+        inboxes = [peer_at(link).slots.inbox for link in self.links]
+        assert memory.inbox_bytes == sum(each.charged for each in inboxes)
+        for each in inboxes:
+            assert each.charged >= sum(waiting.frame[2] for waiting in each)
         assert memory.total == memory.body_bytes + memory.inbox_bytes
 
     @invariant()
     def held_keeps_to_the_limit(self) -> None:
         for link in self.links:
-            peer_at(link).slots.recount()
+            peer_at(link).slots.inbox.recount()
         # Over it goes the oldest body, what one more takes with one step, and what each link brings with one read.
         small = 10 * sum(len(peer_at(link).slots.inbox) for link in self.links)
         assert self.memory.total <= LIMIT + LARGEST + min(MAX_GROWTH, LARGEST) + len(self.links) * READ + small

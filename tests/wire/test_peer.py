@@ -506,6 +506,6 @@ def test_window_less_what_is_carried() -> None:
     peer = make_peer(window=9, window_bytes=1000)
     slots = peer.slots
     windows = [peer.slots.window]
-    for slots.carried, slots.carried_bytes in ((4, 10), (10, 10), (4, 999), (4, 1000)):
+    for slots.inbox.carried, slots.carried_bytes in ((4, 10), (10, 10), (4, 999), (4, 1000)):
         windows.append(peer.slots.window)
     assert windows == [(9, 1000), (5, 990), (0, 990), (5, 1), (0, 0)]

@@ -262,7 +262,7 @@ def test_announced_frames_before_the_peer_is_known(feeding: Feeding) -> None:
     attach(peer, link, 0.0)
     assert sorted(peer.unacked) == [5]
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 6)]
-    peer.slots.enqueue(link)
+    peer.slots.inbox.add(link)
     begun = [peer.slots.begin(0.0), peer.slots.begin(0.0)]
     assert [message.serial for message in begun if message] == [5]
 

@@ -8,10 +8,11 @@ import pytest
 
 from redpoll.errors import PeerLost, Withdrawn
 from redpoll.wire.inbound import Phase
+from redpoll.wire.inbox import OVERHEAD
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import detach
 from redpoll.wire.peer import Peer
-from redpoll.wire.slots import OVERHEAD, SlotPool
+from redpoll.wire.slots import SlotPool
 from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ACK,
@@ -56,7 +57,7 @@ WITHDRAWN = bytes((Withdrawn.code,))
 def receive(link: Link, *serials: int, kind: int = REQ_ACK) -> None:
     """Let messages of four bytes arrive and wait."""
     feed(link, b"".join(frame(kind, serial, b"work") for serial in serials))
-    peer_of(link).slots.enqueue(link)
+    peer_of(link).slots.inbox.add(link)
 
 
 def begin(link: Link, *, now: float = 0.0) -> Work:
@@ -144,16 +145,16 @@ def test_put_back_counts_as_waiting() -> None:
 
     def receive_large(*serials: int) -> None:
         feed(link, b"".join(frame(REQ_ACK, serial, bytes(40_000)) for serial in serials))
-        slots.enqueue(link)
+        slots.inbox.add(link)
 
     receive_large(1, 2)
     batch = slots.begin_many(0.0, 2)
     receive_large(3)
     slots.put_back(batch)
-    assert not slots.overrun
-    assert slots.pool.memory.inbox_bytes >= slots.charged >= 120_000
+    assert not slots.inbox.overrun
+    assert slots.pool.memory.inbox_bytes >= slots.inbox.charged >= 120_000
     receive_large(4)
-    assert slots.overrun
+    assert slots.inbox.overrun
 
 
 def test_next_in_the_same_slot() -> None:
@@ -308,7 +309,7 @@ def test_turned_back() -> None:
     link = linked()
     slots = peer_of(link).slots
     feed(link, frame(REQ_ACK, 1))
-    slots.enqueue(link)
+    slots.inbox.add(link)
     running = begin(link)
     feed(link, frame(REQ_ACK, 2) + frame(0, 3) + frame(REQ_ACK, 4))
     slots.reject_arrived(link, 7, "stopping", promised=False)
@@ -339,7 +340,7 @@ def test_past_its_deadline() -> None:
     link = linked()
     feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK | METADATA, 2, deadline(1000)) + frame(REQ_ACK, 3), now=5.0)
     slots = peer_of(link).slots
-    slots.enqueue(link)
+    slots.inbox.add(link)
     slots.release(begin(link, now=5.5))
     assert begin(link, now=6.0).serial == 3
     assert [(kind, serial, data[:1]) for kind, serial, _, _, data in sent(link)] == [
@@ -354,7 +355,7 @@ def test_past_its_deadline_in_a_batch(how: str) -> None:
     link = linked(slots=9)
     feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK | METADATA, 2, deadline(1000)) + frame(REQ_ACK, 3))
     slots = peer_of(link).slots
-    slots.enqueue(link)
+    slots.inbox.add(link)
     if how == "begin_many":
         assert [message.serial for message in slots.begin_many(1.0, 9)] == [1, 3]
     else:
@@ -380,7 +381,7 @@ def test_withdrawn_in_the_read_that_brought_it() -> None:
     link = linked(slots=9)
     feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK, 2) + frame(CANCEL, 1))
     slots = peer_of(link).slots
-    slots.enqueue(link)
+    slots.inbox.add(link)
     assert [message.serial for message in slots.begin_many(0.0, 9)] == [2]
     assert link.unreleased == 1
 
@@ -393,7 +394,7 @@ def test_withdrawn_in_a_read_that_is_refused() -> None:
     slots = peer_of(link).slots
     slots.refuse_arrived(link, 1, "no")
     assert [serial for _, serial, _, _, _ in sent(link)] == [1, 2]
-    assert (link.unreleased, slots.withdrawn, slots.busy, link.busy) == (0, 0, False, False)
+    assert (link.unreleased, slots.inbox.withdrawn, slots.busy, link.busy) == (0, 0, False, False)
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -402,12 +403,12 @@ def test_withdrawn_behind_one_that_is_not_acknowledged(many: bool) -> None:
     link = linked(slots=9)
     feed(link, frame(0, 1, b"work") + frame(REQ_ACK, 2, b"work") + frame(CANCEL, 2))
     slots = peer_of(link).slots
-    slots.enqueue(link)
+    slots.inbox.add(link)
     begun = slots.begin_many(0.0, 9) if many else [begin(link)]
     assert [message.serial for message in begun] == [1]
     slots.release_many(begun)
     assert slots.begin(0.0) is None
-    assert (slots.running, slots.pool.used, slots.withdrawn, slots.busy) == (0, 0, 0, False)
+    assert (slots.running, slots.pool.used, slots.inbox.withdrawn, slots.busy) == (0, 0, 0, False)
 
 
 def test_withdrawn_before_anybody_took_it() -> None:
@@ -420,7 +421,7 @@ def test_withdrawn_before_anybody_took_it() -> None:
     assert [(kind, serial, data[:1]) for kind, serial, _, _, data in sent(link)] == [(ACK | RETRY, 1, WITHDRAWN)]
     feed(link, frame(REQ_ACK, 2) + frame(CANCEL, 2))
     lose(link)
-    assert (peer.slots.carried, peer.slots.pool.carried) == (0, 0)
+    assert (peer.slots.inbox.carried, peer.slots.pool.carried) == (0, 0)
 
 
 @pytest.mark.parametrize("where", ["front", "middle", "end"])
@@ -437,21 +438,21 @@ def test_a_withdrawn_message_frees_its_place(where: str, size: int) -> None:
         feed(link, b"".join(frame(REQ_ACK, serial + number, bytes(size)) for number in (1, 2)))
         serial += 2
         waits += [serial - 1, serial]
-        assert not slots.enqueue(link)
+        assert not slots.inbox.add(link)
         for _ in range(2):
             given_up = waits.pop({"front": 0, "middle": 1, "end": -1}[where])
             feed(link, frame(CANCEL, given_up))
             assert sent(link)[-1][:2] == (ACK | RETRY, given_up)
-        slots.recount()
+        slots.inbox.recount()
         assert len(slots.inbox) <= 10
-        assert slots.charged <= size + 4
-    assert (slots.overrun, link.unreleased, len(slots.unacked)) == (False, 2, 2)
+        assert slots.inbox.charged <= size + 4
+    assert (slots.inbox.overrun, link.unreleased, len(slots.unacked)) == (False, 2, 2)
     slots.release(running)
     last = begin(link)
     assert [last.serial] == waits
     slots.release(last)
     assert not slots.busy
-    assert (slots.begin(0.0), len(slots.inbox), slots.withdrawn) == (None, 0, 0)
+    assert (slots.begin(0.0), len(slots.inbox), slots.inbox.withdrawn) == (None, 0, 0)
 
 
 def test_reading_goes_on_when_what_waits_is_withdrawn() -> None:
@@ -461,10 +462,10 @@ def test_reading_goes_on_when_what_waits_is_withdrawn() -> None:
     receive(link, 1)
     begin(link)
     receive(link, 2, 3, 4, 5, 6, 7)
-    assert slots.overrun
-    assert not slots.end_overrun()
+    assert slots.inbox.overrun
+    assert not slots.inbox.end_overrun()
     feed(link, frame(CANCEL, 3) + frame(CANCEL, 4) + frame(CANCEL, 5))
-    assert slots.end_overrun()
+    assert slots.inbox.end_overrun()
 
 
 class Unscanned(Work):
@@ -487,13 +488,13 @@ def test_withdrawing_looks_at_one_message(timed: bool, put_back: bool) -> None:
     slots = peer_of(link).slots
     kind, block = (REQ_ACK | METADATA, deadline(9000)) if timed else (REQ_ACK, b"")
     feed(link, b"".join(frame(kind, serial, block) for serial in range(1, 7)))
-    slots.enqueue(link)
+    slots.inbox.add(link)
     running = slots.begin_many(0.0, 2)
     if put_back:
         slots.put_back(running)
         running = slots.begin_many(0.0, 2)
     feed(link, b"".join(frame(kind, serial, block) for serial in range(7, 10)) + frame(CANCEL, 8))
-    slots.enqueue(link)
+    slots.inbox.add(link)
     feed(link, frame(CANCEL, 2) + frame(CANCEL, 5))
     assert [(each, serial) for each, serial, *_ in sent(link)] == [(ACK | RETRY, 8), (ACK | RETRY, 5)]
     assert [message.told for message in running if isinstance(message, Work)] == [None, False]
@@ -535,7 +536,7 @@ def test_redpoll_is_never_stopped() -> None:
     """A redpoll node within its window is never stopped from sending, however large its messages are."""
     link = linked(lookahead=10, window=64)
     feed(link, b"".join(frame(0, serial, bytes(1000)) for serial in range(64)))
-    assert not peer_of(link).slots.enqueue(link)
+    assert not peer_of(link).slots.inbox.add(link)
 
 
 @pytest.mark.parametrize("make", [linked, plain_link])
@@ -544,13 +545,13 @@ def test_overrun(make: Callable[..., Link]) -> None:
     link = make(lookahead=50 * OVERHEAD, window=8, slots=100)
     slots = peer_of(link).slots
     receive(link, *range(49), kind=0)
-    assert not slots.overrun
+    assert not slots.inbox.overrun
     feed(link, frame(0, 51) * 51)
-    assert slots.enqueue(link)
-    resumable = [slots.end_overrun()]
+    assert slots.inbox.add(link)
+    resumable = [slots.inbox.end_overrun()]
     while len(slots.inbox) > 50:
         begin(link)
-    assert [*resumable, slots.end_overrun(), slots.end_overrun()] == [False, True, False]
+    assert [*resumable, slots.inbox.end_overrun(), slots.inbox.end_overrun()] == [False, True, False]
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -559,17 +560,17 @@ def test_overrun_over_another_link(plain: bool) -> None:
     peer = make_peer(lookahead=50 * OVERHEAD, window=8)
     first = add_link(peer, plain=plain)
     feed(first, frame(0, 51) * 60)
-    told = [peer.slots.enqueue(first)]
+    told = [peer.slots.inbox.add(first)]
     if not plain:
         # Of two links between redpoll nodes one would be left.
         lose(first)
     second = add_link(peer, plain=plain)
     feed(second, frame(0, 51))
-    told.append(peer.slots.enqueue(second))
+    told.append(peer.slots.inbox.add(second))
     peer.slots.refuse_all_waiting(1, "no")
-    resumable = [peer.slots.end_overrun(), peer.slots.end_overrun()]
+    resumable = [peer.slots.inbox.end_overrun(), peer.slots.inbox.end_overrun()]
     feed(second, frame(0, 51))
-    assert (told, resumable, peer.slots.enqueue(second)) == ([True, True], [True, False], False)
+    assert (told, resumable, peer.slots.inbox.add(second)) == ([True, True], [True, False], False)
 
 
 # Messages that outlive their link
@@ -591,7 +592,7 @@ def test_window_is_smaller_by_what_is_carried_over() -> None:
     receive(first, 1, 2, 3, 4, 5)
     jobs = begin_all(first)
     lose(first)
-    assert peer.slots.carried == 5
+    assert peer.slots.inbox.carried == 5
     second = add_link(peer)
     assert window_told(second) == [3]
     peer.slots.release(jobs[0])
@@ -600,7 +601,7 @@ def test_window_is_smaller_by_what_is_carried_over() -> None:
     assert window_told(second) == [4, 5, 6, 7]
     peer.slots.release(begin(second))
     assert window_told(second) == [8]
-    assert (peer.slots.carried, second.unreleased, peer.slots.running) == (0, 0, 0)
+    assert (peer.slots.inbox.carried, second.unreleased, peer.slots.running) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("how", ["one by one", "batch"])
@@ -619,7 +620,7 @@ def test_unacknowledged_messages_are_carried_over_too(how: str) -> None:
         for job in jobs:
             peer.slots.release(job)
     assert [kind for kind, *_ in sent(second)] == [NOOP, NOOP]
-    assert peer.slots.carried == 0
+    assert peer.slots.inbox.carried == 0
 
 
 def test_bytes_that_are_carried_over() -> None:
@@ -627,7 +628,7 @@ def test_bytes_that_are_carried_over() -> None:
     peer = make_peer(window=8, slots=1, window_bytes=4 * 65_536)
     first = add_link(peer)
     feed(first, frame(0, 1, bytes(65_536)) + frame(0, 2, bytes(65_536)))
-    peer.slots.enqueue(first)
+    peer.slots.inbox.add(first)
     running = begin(first)
     lose(first)
     add_link(peer)
@@ -650,7 +651,7 @@ def test_sent_again_while_it_is_handled() -> None:
     assert window_told(second) == [7]
     receive(second, 5, kind=REQ_ACK | RETRY)
     assert window_told(second) == [8]
-    assert (list(peer.slots.inbox), second.unreleased, peer.slots.carried) == ([], 1, 0)
+    assert (list(peer.slots.inbox), second.unreleased, peer.slots.inbox.carried) == ([], 1, 0)
     peer.slots.release(job)
     assert [(kind, serial) for kind, serial, *_ in sent(second)] == [(ACK, 5)]
     assert second.unreleased == 0
@@ -741,7 +742,7 @@ def test_the_first_attempt_comes_after_the_second(pieces: list[int] | None) -> N
         receive(second, serial)
         peer.slots.release(begin(second))
     feed(first, packed(REQ_ACK, 5, b"work", pieces=pieces) + packed(REQ_ACK, 6, b"work", pieces=pieces))
-    peer.slots.enqueue(first)
+    peer.slots.inbox.add(first)
     assert [each.serial for each in peer.slots.inbox] == [6]
     receive(second, 5)
     assert [each.serial for each in peer.slots.inbox] == [6, 5], "only what the older link brings is in doubt"
@@ -777,13 +778,13 @@ def test_a_window_of_outcomes_is_remembered() -> None:
     link = add_link(peer)
     for serial in range(1, 51):
         feed(link, frame(REQ_ACK, serial, b"x"))
-        peer.slots.enqueue(link)
+        peer.slots.inbox.add(link)
         (message,) = peer.slots.begin_many(0.0, 9)
         assert peer.slots.release(message)
     assert 16 <= peer.slots.remembered <= 32
     taken(link)
     feed(link, b"".join(frame(REQ_ACK | RETRY, serial, b"x") for serial in range(43, 51)))
-    peer.slots.enqueue(link)
+    peer.slots.inbox.add(link)
     assert not peer.slots.inbox
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK, serial) for serial in range(43, 51)]
 
@@ -798,7 +799,7 @@ def test_sent_again_in_fragments_is_known_by_the_first() -> None:
     feed(link, frame(REQ_ACK | RETRY | CONTINUED, 7, total + b"abc"))
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK, 7)]
     feed(link, frame(FRAGMENT, 7, b"def") + frame(FRAGMENT, 7, b"ghi"))
-    peer_of(link).slots.enqueue(link)
+    peer_of(link).slots.inbox.add(link)
     assert not peer_of(link).slots.inbox
     assert not link.incoming.unfinished
 
@@ -812,7 +813,7 @@ def test_sent_again_before_it_was_taken() -> None:
     receive(second, 5, kind=REQ_ACK | RETRY)
     assert (first.unreleased, first.arrived.messages, second.unreleased) == (0, [], 1)
     lose(first)
-    assert (peer.slots.carried, peer.slots.pool.carried) == (0, 0)
+    assert (peer.slots.inbox.carried, peer.slots.pool.carried) == (0, 0)
     job = begin(second)
     taken(second)
     assert peer.slots.release(job)
@@ -843,7 +844,7 @@ def test_sent_again_in_the_first_read() -> None:
     peer.slots.release(begin(first))
     lose(first)
     second = add_link(peer, announced=announcement() + frame(REQ_ACK | RETRY, 5) + frame(REQ_ACK, 6))
-    peer.slots.enqueue(second)
+    peer.slots.inbox.add(second)
     assert [(kind, serial) for kind, serial, *_ in sent(second)] == [(ACK, 5)]
     assert [message.serial for message in peer.slots.inbox] == [6]
     assert second.unreleased == 1

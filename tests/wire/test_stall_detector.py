@@ -101,7 +101,7 @@ def test_who_is_not_read_is_not_silent(transfer_timeout: float | None) -> None:
     """A link that this end has stopped reading, as too much waits, does not end because a message is incomplete."""
     link = plain_link(transfer_timeout=transfer_timeout, reuse_time=40.0, lookahead=0)
     feed(link, frame(REQ_ACK, 1, b"waits") + frame(REQ_ACK, 2, b"waits too") + frame(REQ_ACK, 3, b"", size=7))
-    assert peer_of(link).slots.enqueue(link)
+    assert peer_of(link).slots.inbox.add(link)
     for now in (40.0, 80.0, 120.0):
         assert not isinstance(tick(link, now), PeerLost)
 

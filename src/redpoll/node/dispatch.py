@@ -269,7 +269,7 @@ class Dispatcher:
                     break
             if not in_slot:
                 message = slots.begin(now)
-            elif inbox and not slots.irregular:
+            elif inbox and not inbox.irregular:
                 message = inbox.popleft()
             else:
                 message = slots.next(now)

@@ -90,10 +90,9 @@ class Messages(_Iteration[MessageT]):
         consumers = self._consumers
         if last is not None and not last.phase:
             link = last.link
-            slots = link.peer.slots
-            inbox = slots.inbox
+            inbox = link.peer.slots.inbox
             frame = last.frame
-            if inbox and not (slots.irregular or frame[4] or len(consumers.ready) > 1) and consumers.raw:
+            if inbox and not (inbox.irregular or frame[4] or len(consumers.ready) > 1) and consumers.raw:
                 # Both are unacknowledged, and no other peer has its turn: the next one gets the slot.
                 self._held = message = inbox.popleft()
                 if not inbox:

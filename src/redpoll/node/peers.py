@@ -269,7 +269,7 @@ class Peers:
         elif self._reads is not None:
             self._check_serializer(peer, link)
         link.liveness.last_used = now
-        if peer.slots.enqueue(link):
+        if peer.slots.inbox.add(link):
             for each in peer.links:
                 each.connection.pause_reading()
         self.receiver.arrived(peer, now)
@@ -358,12 +358,12 @@ class Peers:
 
     def begun(self, peer: Peer) -> None:
         """Resume reading if messages of a peer were begun and reading was paused."""
-        slots = peer.slots
-        if slots.charged and not slots.inbox:
-            slots.charge(0)
+        inbox = peer.slots.inbox
+        if inbox.charged and not inbox:
+            inbox.charge(0)
             if self.memory.paused:
                 self.pressure.eased()
-        if slots.overrun and slots.end_overrun():
+        if inbox.overrun and inbox.end_overrun():
             for link in peer.links:
                 link.connection.resume_reading()
 
@@ -380,7 +380,7 @@ class Peers:
         """Forget a peer that nothing is kept for and nothing waits for; its counters stay in the sums."""
         if not peer.idle or peer in self.recent or peer in self.dialler:
             return
-        peer.slots.charge(0)
+        peer.slots.inbox.charge(0)
         self.statistics.forget(peer)
         self.routes.forget(peer)
         self.dialler.forget(peer)

@@ -78,7 +78,7 @@ class Pressure:
         if now - self._counted >= _COUNT_EVERY:
             self._counted = now
             for peer in self._routes:
-                peer.slots.recount()
+                peer.slots.inbox.recount()
 
     def _check(self) -> None:
         self._timer = None

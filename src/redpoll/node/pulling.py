@@ -278,7 +278,7 @@ class Consumers:
                     ready[peer] = None
             elif not peer.slots.inbox:
                 del ready[peer]
-            if peer.slots.overrun:
+            if peer.slots.inbox.overrun:
                 self._owner.begun(peer)
             if self.raw or self.completion.readable(message):
                 return message  # type: ignore[return-value]

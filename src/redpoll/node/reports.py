@@ -179,7 +179,7 @@ class Statistics:
         """Return the counters of all peers."""
         records: dict[str, PeerStats] = {}
         for peer in self._routes:
-            peer.slots.recount()
+            peer.slots.inbox.recount()
             label = name = _label(peer)
             number = 1
             while label in records:

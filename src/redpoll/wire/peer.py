@@ -214,7 +214,7 @@ class Peer:
     @property
     def overrun(self) -> bool:
         """True if reading is paused, since more arrived than may wait."""
-        return self.slots.overrun
+        return self.slots.inbox.overrun
 
     @property
     def free_window(self) -> int:

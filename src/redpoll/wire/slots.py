@@ -5,16 +5,15 @@ Acknowledgements, refusals, answers and credit are written here, since they foll
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from redpoll.errors import PeerLost, RedpollError, Withdrawn
-from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
 from redpoll.wire.frames import ACK, ANSWERED, REQ_ACK, RETRY, WANTED, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
+from redpoll.wire.inbox import Inbox
 from redpoll.wire.link import Link
 from redpoll.wire.memory import Memory
 from redpoll.wire.outgoing import Payload
@@ -22,13 +21,10 @@ from redpoll.wire.settings import Settings
 from redpoll.wire.states import LinkState
 from redpoll.wire.tally import Counters
 
-__all__ = ["OVERHEAD", "LinkOwner", "SlotPool", "Slots"]
+__all__ = ["LinkOwner", "SlotPool", "Slots"]
 
 _ENDED = int(Phase.ENDED)
 _CLOSED = LinkState.CLOSED
-
-#: Memory counted for a waiting message beside its body, in bytes, so that empty messages count too.
-OVERHEAD = 256
 
 
 class LinkOwner(Protocol):
@@ -73,123 +69,27 @@ class Slots:
     #: Maximum of `running`, the number of messages in slots.
     limit: int = field(init=False)
     running: int = field(init=False, default=0)
-    #: Waiting messages in order of arrival, and empty ones that were withdrawn.
-    inbox: deque[Inbound[Any]] = field(init=False, default_factory=deque)
-    #: Number of withdrawn messages in the inbox, or in `Link.arrived` in this iteration.
-    withdrawn: int = field(init=False, default=0)
-    #: Whether any message in the inbox has a deadline, has ended, or may be withdrawn; or it was overrun, or links were
-    #: lost, since it was last empty.
-    irregular: bool = field(init=False, default=False)
-    #: Unreleased acknowledged messages of an announced peer by serial, which cancel frames and resends refer to.
-    unacked: dict[int, Inbound[Any]] = field(init=False, default_factory=dict)
-    #: Number of unreleased messages received over lost links; the window of a new link is smaller by these.
-    carried: int = field(init=False, default=0)
-    #: Size of those that waited or are to be acknowledged, and these messages.
+    #: The messages that wait.
+    inbox: Inbox = field(init=False)
+    #: `inbox.unacked`.
+    unacked: dict[int, Inbound[Any]] = field(init=False)
+    #: Size of the messages received over lost links that waited or are to be acknowledged, and these messages.
     carried_bytes: int = field(init=False, default=0)
     _carried: set[Inbound[Any]] = field(init=False, default_factory=set)
-    #: Memory that the inbox is charged for, in bytes: at least what waits.
-    charged: int = field(init=False, default=0)
-    #: Whether reading is paused: `enqueue()` returned True, and `end_overrun()` has not since.
-    overrun: bool = field(init=False, default=False)
-    _resume_at: int = field(init=False, default=0)
-    #: Upper bound of the bytes in the inbox: messages that have begun since the last count are included.
-    _max_waiting: int = field(init=False, default=0)
     #: Outcomes of messages that may be resent; created with the first one.
     outcomes: RecentOutcomes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.limit = self.settings.slots
+        self.inbox = Inbox(self.settings, self.pool.memory, self.counters)
+        self.unacked = self.inbox.unacked
 
     @property
     def busy(self) -> bool:
         """True if any message waits or is handled."""
-        return self.running > 0 or len(self.inbox) > self.withdrawn
+        return self.running > 0 or self.inbox.waiting > 0
 
-    # Receiving and beginning
-
-    def enqueue(self, link: Link) -> bool:
-        """Move a link's messages to the inbox, and return True if the peer overran its window.
-
-        Then do not read until `end_overrun()`. While that lasts, True is returned for every link with messages, such as
-        one opened meanwhile.
-        """
-        inbox = self.inbox
-        arrived = link.arrived
-        messages = arrived.messages
-        if not inbox:
-            # Of the messages of this read, some may have been withdrawn in it.
-            self.irregular = self.withdrawn > 0 or self.carried > 0 or self.overrun
-            self._max_waiting = 0
-            if self.charged:
-                self.charge(0)
-        if arrived.timed or self.unacked:
-            self.irregular = True
-            arrived.timed = False
-        arrived.messages = []
-        inbox.extend(messages)
-        self.counters.received += len(messages)
-        link.unreleased += len(messages)
-        self._max_waiting += arrived.size
-        self.charged += arrived.size
-        self.pool.memory.inbox_bytes += arrived.size
-        arrived.size = 0
-        if self.withdrawn:
-            self._compact()
-        waiting = len(inbox) - self.withdrawn
-        settings = self.settings
-        allowed, limit = 0, settings.lookahead
-        if link.announced is not None and not (self._max_waiting > limit and self.pool.memory.full):
-            # At the node's memory limit every peer has the allowance of a libchirp peer.
-            window = max(settings.window_bytes, WINDOW_UNIT)
-            allowed, limit = settings.window, limit + window + window // 4
-        if self.overrun:
-            return True
-        if waiting <= allowed and (self._max_waiting <= limit or waiting < 2):
-            return False
-        # The sum since the inbox was last empty is too high: recount, and add to that from here on.
-        self._max_waiting = sum(message.frame[2] for message in inbox)
-        self.charge(self._max_waiting)
-        largest = max(message.frame[2] for message in inbox)
-        if allowed and largest > settings.window_bytes:
-            # One message larger than the window may stand beside a window of others.
-            self._max_waiting -= largest
-        if self._max_waiting <= limit and (
-            waiting <= allowed or self._max_waiting + OVERHEAD * len(inbox) <= settings.lookahead
-        ):
-            return False
-        self.overrun = self.irregular = True
-        self.pool.memory.tally.overruns += 1
-        self._resume_at = waiting // 2
-        return True
-
-    def _compact(self) -> None:
-        """Drop withdrawn messages: those at the front, and all of them when they are half of the inbox."""
-        inbox = self.inbox
-        while inbox and inbox[0].phase:
-            inbox.popleft()
-            self.withdrawn -= 1
-        if self.withdrawn > len(inbox) // 2:
-            waiting = [message for message in inbox if not message.phase]
-            self.withdrawn -= len(inbox) - len(waiting)
-            inbox.clear()
-            inbox.extend(waiting)
-
-    def charge(self, size: int) -> None:
-        """Charge the inbox with `size` bytes."""
-        self.pool.memory.inbox_bytes += size - self.charged
-        self.charged = size
-
-    def recount(self) -> None:
-        """Charge the inbox with what it holds: it was charged per read, which is more."""
-        if self.charged:
-            self.charge(sum(message.frame[2] for message in self.inbox))
-
-    def end_overrun(self) -> bool:
-        """End the overrun if half of the messages that waited have begun; return True if it has just ended."""
-        if not self.overrun or len(self.inbox) - self.withdrawn > self._resume_at:
-            return False
-        self.overrun = False
-        return True
+    # Beginning
 
     def begin(self, now: float) -> Inbound[Any] | None:
         """Return the next message, now in a slot; None if none waits or no slot is free."""
@@ -205,12 +105,12 @@ class Slots:
         inbox = self.inbox
         while inbox:
             message = inbox.popleft()
-            if not self.irregular:
+            if not inbox.irregular:
                 return message
             frame = message.frame
             if message.phase:
                 # It was withdrawn.
-                self.withdrawn -= 1
+                inbox.withdrawn -= 1
             elif len(frame) > 6 and (due := frame[6]) is not None and due <= now:
                 self._refuse(message, Withdrawn.code, "its deadline passed before it began")
             else:
@@ -230,7 +130,7 @@ class Slots:
         if limit <= 0:
             return []
         inbox = self.inbox
-        if self.irregular:
+        if inbox.irregular:
             batch: list[Inbound[Any]] = []
             while len(batch) < limit and (message := self.begin(now)) is not None:
                 batch.append(message)
@@ -249,17 +149,7 @@ class Slots:
         """Return messages that no one has seen to the front of the inbox, and free their slots."""
         self.running -= len(messages)
         self.pool.used -= len(messages)
-        # One with a deadline may be among them.
-        self.irregular = True
-        if not self.inbox:
-            self._max_waiting = 0
-            self.charge(0)
-        for message in messages:
-            message.begun = False
-        self.inbox.extendleft(reversed(messages))
-        size = sum(message.body_size for message in messages)
-        self._max_waiting += size
-        self.charge(self.charged + size)
+        self.inbox.put_back(messages)
 
     # Ends
 
@@ -304,15 +194,7 @@ class Slots:
     def _refuse_waiting(self, message: Inbound[Any], code: int, text: str) -> None:
         """Refuse a message in the inbox, or one of this read: free its place in the window and its memory."""
         self._refuse(message, code, text)
-        identity, serial, _, _, kind, *_ = message.frame
-        message.frame = (identity, serial, 0, 0, kind, b"")
-        # It is skipped when its turn comes, unless the inbox was compacted before.
-        self.irregular = True
-        self.withdrawn += 1
-        inbox = self.inbox
-        while inbox and inbox[0].phase:
-            inbox.popleft()
-            self.withdrawn -= 1
+        self.inbox.withdraw(message)
 
     def _refuse(self, message: Inbound[Any], code: int, text: str) -> None:
         message.phase = _ENDED
@@ -330,14 +212,8 @@ class Slots:
 
     def refuse_all_waiting(self, code: int, text: str) -> None:
         """Refuse all messages in the inbox."""
-        inbox = self.inbox
-        waiting = list(inbox)
-        inbox.clear()
-        for message in waiting:
-            if message.phase:
-                self.withdrawn -= 1
-            else:
-                self._refuse(message, code, text)
+        for message in self.inbox.take_all():
+            self._refuse(message, code, text)
 
     def reject_arrived(self, link: Link, code: int, text: str, *, promised: bool) -> None:
         """Reject messages that a link received, before they are in the inbox.
@@ -427,15 +303,15 @@ class Slots:
         """Count a lost link's unreleased messages, which reduce the window of later links."""
         unacknowledged = (each for each in self.inbox if not each.phase and not each.kind & REQ_ACK)
         messages = [each for each in (*unacknowledged, *self.unacked.values()) if each.link is link]
-        self.irregular = True
-        self.carried += link.unreleased
+        self.inbox.irregular = True
+        self.inbox.carried += link.unreleased
         self.pool.carried += link.unreleased
         self._carried.update(messages)
         self.carried_bytes += sum(each.body_size for each in messages)
 
     def free_carried(self, message: Inbound[Any]) -> None:
         """Stop counting a message of a lost link that ended, or was resent: the window over present links grows."""
-        self.carried -= 1
+        self.inbox.carried -= 1
         self.pool.carried -= 1
         if message in self._carried:
             self._carried.remove(message)
@@ -447,10 +323,10 @@ class Slots:
     @property
     def window(self) -> tuple[int, int]:
         """The peer's window over a new link, in messages and bytes: unreleased messages of lost links are subtracted."""
-        messages = max(0, self.settings.window - self.carried)
+        messages = max(0, self.settings.window - self.inbox.carried)
         size = self.settings.window_bytes - self.carried_bytes
         # A window in bytes admits one message of any size.
-        return (messages, size) if size > 0 or not self.carried else (0, 0)
+        return (messages, size) if size > 0 or not self.inbox.carried else (0, 0)
 
     def _note_outcome(self, message: Inbound[Any], outcome: tuple[int, str] | None) -> None:
         serial = message.frame[1]
@@ -553,7 +429,7 @@ class Slots:
         count = len(link.arrived.messages) - len(waiting)
         link.arrived.messages = waiting
         link.unreleased += count
-        self.withdrawn -= count
+        self.inbox.withdrawn -= count
 
     def forget_all(self) -> None:
         """Drop all outcomes: the peer was restarted, and reuses serials. Messages in progress end unanswered."""

@@ -373,7 +373,7 @@ def _left(end: End) -> Iterator[tuple[str, Any]]:
     yield "in slots", slots.running or end.pool.used
     yield "waiting", slots.inbox
     yield "unacked", slots.unacked
-    yield "carried", slots.carried or end.pool.carried or slots.carried_bytes
+    yield "carried", slots.inbox.carried or end.pool.carried or slots.carried_bytes
     yield "deadlines", peer.next_deadline()
     yield "not idle", not peer.idle
 

@@ -172,7 +172,7 @@ class _Reading:
     def _take(self) -> None:
         link = self.link
         if link.peer is not None and link.arrived.messages:
-            self.peer.slots.enqueue(link)
+            self.peer.slots.inbox.add(link)
         self.session += link.arrived.session
         link.arrived.session = []
         self.output += taken(link)

@@ -132,7 +132,7 @@ class Port:
             attach(self.end.peer, link, now)
             if link.incoming.awaiting_peer:
                 self.reader.resume(SHARED, now)
-        if link.arrived.messages and self.end.peer.slots.enqueue(link):
+        if link.arrived.messages and self.end.peer.slots.inbox.add(link):
             self.paused = True
         self.end.work_on()
         if self.end.peer.queue:
@@ -143,7 +143,7 @@ class Port:
         link = self.link
         if self.finished:
             return
-        if self.end.peer.slots.end_overrun():
+        if self.end.peer.slots.inbox.end_overrun():
             for port in self.end.ports:
                 port.paused = False
         if link.state is LinkState.LEFT and not link.in_flight and not link.transfers:

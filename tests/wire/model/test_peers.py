@@ -226,12 +226,12 @@ class TwoPeers(TwoEnds):
             assert (len(peer.queue), peer.queue.size) == (len(waiting), sum(out.size for out in waiting))
             assert peer.unconfirmed <= (0 if self.patient else 1)
             inbox = [message for message in peer.slots.inbox if not message.phase]
-            assert len(inbox) == len(peer.slots.inbox) - peer.slots.withdrawn
-            assert peer.slots.withdrawn <= len(inbox) + 1
+            assert len(inbox) == len(peer.slots.inbox) - peer.slots.inbox.withdrawn
+            assert peer.slots.inbox.withdrawn <= len(inbox) + 1
             unended = [*inbox, *end.working]
             for link in peer.links:
                 assert link.unreleased == sum(1 for message in unended if message.link is link)
-            assert peer.slots.carried == sum(1 for message in unended if message.link.state is LinkState.CLOSED)
+            assert peer.slots.inbox.carried == sum(1 for message in unended if message.link.state is LinkState.CLOSED)
 
     # The end
 
@@ -270,7 +270,7 @@ class TwoPeers(TwoEnds):
         peer = end.peer
         assert end.open_sendings == []
         assert (len(peer.queue), peer.queue.size, peer.requests) == (0, 0, {})
-        assert (peer.unacked, list(peer.slots.inbox), peer.slots.carried, peer.slots.running) == ({}, [], 0, 0)
+        assert (peer.unacked, list(peer.slots.inbox), peer.slots.inbox.carried, peer.slots.running) == ({}, [], 0, 0)
         assert peer.next_deadline() is None
         assert peer.unconfirmed == 0
         for port in end.ports:

@@ -187,7 +187,7 @@ class PlainPeers(TwoEnds):
             peer = end.peer
             assert end.open_sendings == []
             assert (len(peer.queue), peer.unconfirmed, peer.requests) == (0, 0, {})
-            assert (list(peer.slots.inbox), peer.slots.carried, peer.slots.running) == ([], 0, 0)
+            assert (list(peer.slots.inbox), peer.slots.inbox.carried, peer.slots.running) == ([], 0, 0)
             assert all(not port.link.busy for port in end.ports)
 
 
