@@ -228,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
             self._attend(now)
         if self._reads_on and self.reader.more_of_stream:
             self._read_later()
-        if link.transfers or (link.output and not self._postpone()):
+        if link.transfers or (link.output and not (self._patience and self._postpone())):
             self.flush()
         peer = link.peer
         if peer is not None and peer.writable_waiters and peer.ready:
@@ -238,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _postpone(self) -> bool:
         """Return True if the few acknowledgements of a read may wait for what is written with them soon."""
-        if not self._patience or len(self.link.output) >= EARLY_FLUSH or self.link.state is not LinkState.OPEN:
+        if len(self.link.output) >= EARLY_FLUSH or self.link.state is not LinkState.OPEN:
             return False
         if self._late is None:
             self._late = self._loop.call_later(self._patience, self._write_late)
