@@ -164,3 +164,16 @@ def test_the_bytes_have_to_fit() -> None:
     """An array is never larger than its received bytes."""
     with pytest.raises(DecodeError, match="8 bytes for an array of 16"):
         PICKLE.decode(body(ours("numpy_ndarray", text("<f8"), b"K\x02\x85", text("C"), b"B\x08\0\0\0" + bytes(8))))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_empty_arrays_are_bounded(inside: bool) -> None:
+    """An array without items has a million rows, or rows of rows, at most: going through them takes memory for each."""
+    for shape in ((1_000_000, 0), (0, 1_000, 1_000), (0,), (5, 0, 0)):
+        value = np.empty(shape, "u1")
+        found = turned([value])[0] if inside else turned(value)
+        assert found.shape == shape
+    for shape in ((1_000_001, 0), (2**31 - 1, 0), (0, 1_001, 1_000)):
+        value = np.empty(shape, "u1")
+        with pytest.raises(DecodeError, match="more than 1,000,000 empty parts"):
+            turned([value] if inside else value)

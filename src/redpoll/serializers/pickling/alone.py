@@ -14,7 +14,7 @@ import sys
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from redpoll.serializers.pickling.arrays import PLAIN, ArrayError, check_text, numpy
+from redpoll.serializers.pickling.arrays import PLAIN, ArrayError, check_empty, check_text, numpy
 from redpoll.serializers.pickling.frame import ALIGNMENT
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ def _read_array(body: memoryview) -> Any:
     size = math.prod(shape) * kind.itemsize
     if size != len(body) - start or not kind.itemsize or max(shape, default=0) >= _LARGEST:
         raise ArrayError(f"{len(body) - start} bytes for an array of {size}")
+    check_empty(shape)
     made = np.ndarray(shape, kind, buffer=body, offset=start) if size else np.ndarray(shape, kind)
     if kind.kind == "U":
         check_text(made)

@@ -19,6 +19,7 @@ __all__ = [
     "ArrayError",
     "NoNumPyError",
     "array",
+    "check_empty",
     "check_text",
     "describe",
     "dtype",
@@ -34,6 +35,8 @@ _LARGEST: Final = 2**62
 _MAX_CODE: Final = 0x10FFFF
 #: Items without bytes cost nothing until something iterates over them.
 _NOTHINGS: Final = 65536
+#: Maximum empty parts of an array without items, which an iteration, or a sum over an axis, makes of a few bytes.
+_EMPTY: Final = 1_000_000
 #: Maximum checks per byte, on average, of overlapping text fields.
 _LOOKS: Final = 16
 
@@ -214,7 +217,18 @@ def _shape(shape: Any) -> tuple[int, ...]:
         or not all(type(each) is int and 0 <= each < _LARGEST for each in shape)
     ):
         raise ArrayError("invalid shape of an array")
+    check_empty(shape)
     return shape
+
+
+def check_empty(shape: tuple[int, ...]) -> None:
+    """Check the other dimensions of an array without items, which no bytes pay for.
+
+    Raises:
+        ArrayError: They are too large.
+    """
+    if 0 in shape and math.prod(filter(None, shape)) > _EMPTY:
+        raise ArrayError(f"an array without items of shape {shape}, with more than {_EMPTY:,} empty parts")
 
 
 def check_text(made: Any) -> None:
