@@ -147,6 +147,10 @@ async def test_a_lone_turn_is_committed_by_the_loop(tmp_path: Path, monkeypatch:
         assert not alone.is_set()
         await alone.wait()
     assert threads == [False] * 5 + [True] * 3
+    alone.clear()
+    store.write([put(number) for number in range(20, 25)], alone.set)
+    await alone.wait()
+    assert threads.pop() is False, "many writes are the thread's"
     monkeypatch.setattr(disk, "_QUICK", 0.0)
     for number in range(8, 10):
         alone.clear()
@@ -160,7 +164,7 @@ async def test_a_lone_turn_is_committed_by_the_loop(tmp_path: Path, monkeypatch:
     bodies += await store.bodies([10 << 64])
     assert bodies == [b"written", b"body"]
     store._quick = 3
-    store.write([ended(each) for each in range(1, 11)], lambda: None)
+    store.write([ended(each) for each in (*range(1, 11), *range(20, 25))], lambda: None)
     await store.close()
     assert await kept(tmp_path) == [Q]
 

@@ -53,6 +53,8 @@ _WAIT = 1.0
 # Seconds that a commit may take for which the loop waits, and the number of such commits, one after another, before it does.
 _QUICK: Final = 0.001
 _TRUST: Final = 64
+# Writes of a turn for which it waits: with more of them the thread works beside it, on the next ones.
+_FEW: Final = 4
 
 # Pages of a backup between two commits.
 _BACKUP: Final = 256
@@ -143,7 +145,7 @@ class DiskStore:
         if self._loop is None:
             self._start()
         item = writes, done, wanted, found
-        if self._given or wanted or not self._reserved or self._quick < _TRUST:
+        if self._given or wanted or len(writes) > _FEW or not self._reserved or self._quick < _TRUST:
             self._give(item)
         else:
             self._alone.append(item)
