@@ -35,17 +35,10 @@ from redpoll.bus.broker.outputs import (
 )
 from redpoll.bus.broker.queue import Consumer, Peer, Task
 from redpoll.bus.broker.restore import Restored
+from redpoll.bus.engines.hub.group import Group
+from redpoll.bus.engines.hub.reading import load, load_tasks, read_bodies, read_outcome
 from redpoll.bus.engines.hub.recent import Recent
-from redpoll.bus.engines.hub.tables import (
-    SCHEMA,
-    TURN,
-    Clock,
-    Group,
-    load,
-    load_tasks,
-    read_bodies,
-    read_outcome,
-)
+from redpoll.bus.engines.hub.tables import SCHEMA, TURN, Clock
 from tests.bus.broker.model import LIMITS, BrokerModel
 
 PLAN = ("q", b"x", 1, (0, 0.0, None, 5.0, None, False, False, None), None, "0 3 * * *")

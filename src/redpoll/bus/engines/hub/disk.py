@@ -22,19 +22,10 @@ from typing import Any, Final, TypeAlias
 from redpoll.bus.broker.outputs import Ended, Write
 from redpoll.bus.broker.restore import Stored
 from redpoll.bus.engines.hub.folder import Folder
+from redpoll.bus.engines.hub.group import Group, Statement
+from redpoll.bus.engines.hub.reading import load, load_tasks, read_bodies, read_outcome
 from redpoll.bus.engines.hub.store import new_name
-from redpoll.bus.engines.hub.tables import (
-    SCHEMA,
-    TURN,
-    UPGRADES,
-    Clock,
-    Group,
-    Statement,
-    load,
-    load_tasks,
-    read_bodies,
-    read_outcome,
-)
+from redpoll.bus.engines.hub.tables import SCHEMA, TURN, UPGRADES, Clock
 from redpoll.bus.engines.hub.wal import find_damage
 from redpoll.errors import StoreError
 
