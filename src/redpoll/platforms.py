@@ -29,6 +29,7 @@ __all__ = [
     "after_fork",
     "bind_alone",
     "die_by",
+    "forks",
     "is_unix",
     "lock_file",
     "mounted_over_network",
@@ -56,6 +57,24 @@ def after_fork(call: Callable[[], object]) -> None:
     """Register a function to be called in each forked child; does nothing where processes cannot fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
+
+
+class _Forks:
+    """The number of forks between the first process and this one: another one in each forked child.
+
+    Attributes:
+        number: That number.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        after_fork(self._count)
+
+    def _count(self) -> None:
+        self.number += 1
+
+
+forks: Final = _Forks()
 
 
 def is_unix(sock: socket.socket) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import threading
+from collections.abc import AsyncIterator
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -291,3 +293,44 @@ class Closing:
 
 async def work(*_: Any) -> None:
     """Do nothing."""
+
+
+@pytest.mark.asyncio
+async def test_a_child_receives_nothing() -> None:
+    """What waits in a bus is the parent's: in a forked child waiting is refused, and closing does nothing."""
+
+    class Endpoint:
+        async def parts(self) -> AsyncIterator[int]:
+            yield 1
+            yield 2
+
+    async with connect("memory://") as bus, bus.rpc.serve("s", Endpoint()):
+        plain, durable = bus.broadcast.subscribe(), bus.broadcast.subscribe(durable="d")
+        async with plain, durable:
+            await bus.broadcast.send("waits")
+            handle = await bus.tasks.submit("task")
+            claim = await bus.tasks.next()
+            claim.progress("half")
+            watch, stream = handle.watch(), bus.rpc.stream("s", "parts")
+            assert (await anext(watch), await anext(stream)) == ("half", 1)
+            await asyncio.sleep(0)
+            child = os.fork()
+            if not child:
+                refused = 0
+                asyncio._set_running_loop(None)
+                try:
+                    for use in (plain, durable, watch, stream):
+                        with pytest.raises(UsageError, match="forked"):
+                            asyncio.run(asyncio.wait_for(anext(use), 5))
+                        refused += 1
+                    with pytest.raises(UsageError, match="forked"):
+                        asyncio.run(asyncio.wait_for(handle.result(), 5))
+                    asyncio.run(asyncio.wait_for(bus.close(), 5))
+                    refused += 1
+                finally:
+                    os._exit(refused)
+            _, status = await asyncio.to_thread(os.waitpid, child, 0)
+            assert os.waitstatus_to_exitcode(status) == 5
+            assert [(await anext(each)).body for each in (plain, durable)] == ["waits"] * 2
+            claim.set_result("done")
+            assert (await handle.result(), await anext(stream)) == ("done", 2)

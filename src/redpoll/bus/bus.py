@@ -22,6 +22,7 @@ from redpoll.bus.tasks import Tasks
 from redpoll.bus.urls import EngineURL, find_engine
 from redpoll.checks import flag, require, seconds
 from redpoll.errors import BadPayload, ConfigError, EncodeError, RedpollError, ResultTooLarge, UsageError
+from redpoll.platforms import forks
 from redpoll.serializers.base import Serializer
 
 __all__ = ["Bus", "Queues", "connect"]
@@ -129,6 +130,7 @@ class Bus:
         options = NotificationOptions() if notifications is None else notifications
         self.notifications = Notifications(self.engines[-1], payloads, options)
         self._entered = False
+        self._fork = forks.number
         self._closed: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -172,8 +174,11 @@ class Bus:
         Args:
             drain: Seconds to wait for running handlers; None is no limit.
 
-        A second call waits for the first. Cancelled, it closes without waiting for running handlers.
+        A second call waits for the first. Cancelled, it closes without waiting for running handlers. In a forked child it
+        does nothing.
         """
+        if self._fork != forks.number:
+            return
         if self._closed is not None:
             await asyncio.shield(self._closed)
             return

@@ -7,9 +7,17 @@ from collections import deque
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-__all__ = ["Feed"]
+from redpoll.errors import UsageError
+from redpoll.platforms import forks
+
+__all__ = ["Feed", "forked_error"]
 
 T = TypeVar("T")
+
+
+def forked_error() -> UsageError:
+    """Return the error of a bus in a forked child of its process."""
+    return UsageError("this bus belongs to the process that forked this one", "connect in the child")
 
 
 class Feed(Generic[T]):
@@ -23,7 +31,7 @@ class Feed(Generic[T]):
         dropped: Items that were pushed out.
     """
 
-    __slots__ = ("_ended", "_error", "_limit", "_waiters", "dropped", "items")
+    __slots__ = ("_ended", "_error", "_fork", "_limit", "_waiters", "dropped", "items")
 
     def __init__(self, limit: int | None = None) -> None:
         self.items: deque[T] = deque()
@@ -32,6 +40,7 @@ class Feed(Generic[T]):
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._ended = False
         self._error: Exception | None = None
+        self._fork = forks.number
 
     def push(self, item: T) -> None:
         """Add an item."""
@@ -62,8 +71,11 @@ class Feed(Generic[T]):
         Raises:
             StopAsyncIteration: It ended.
             Exception: It ended with that.
+            UsageError: This is a forked child of its process.
         """
-        while not self.items:
+        while self._fork != forks.number or not self.items:
+            if self._fork != forks.number:
+                raise forked_error()
             if self._ended:
                 if self._error is not None:
                     raise self._error

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from redpoll.bus.awaitables import sleep, with_owner
 from redpoll.bus.engine import Clock, Consumer, Delivery, Engine
 from redpoll.bus.records import QueueSpec
-from redpoll.errors import Closed, RedpollError
+from redpoll.errors import Closed, RedpollError, UsageError
 
 __all__ = ["LastingConsumer"]
 
@@ -115,7 +115,7 @@ class LastingConsumer:
             consumer = self._consumer
             try:
                 return await consumer.__anext__()
-            except Closed:
+            except (Closed, UsageError):  # a forked child
                 raise
             except RedpollError as error:
                 async with self._order:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
-from redpoll.bus.feed import Feed
+from redpoll.bus.feed import Feed, forked_error
 from redpoll.bus.records import Receipt, TaskState
 from redpoll.checks import check_function, duration, optional, require
 from redpoll.errors import (
@@ -25,6 +25,7 @@ from redpoll.errors import (
     TimeLimit,
     Unsupported,
 )
+from redpoll.platforms import forks
 
 __all__ = ["NESTED", "Handle", "Watch", "error_of"]
 
@@ -77,7 +78,7 @@ class Watch:
         over: True once the outcome, or its absence, is known.
     """
 
-    __slots__ = ("_changed", "_listeners", "ending", "error", "last", "nested", "over")
+    __slots__ = ("_changed", "_fork", "_listeners", "ending", "error", "last", "nested", "over")
 
     def __init__(self) -> None:
         self.ending: Outcome | None = None
@@ -85,6 +86,7 @@ class Watch:
         self.last: Envelope | None = None
         self.nested = 0
         self.over = False
+        self._fork = forks.number
         self._changed: asyncio.Event | None = None
         self._listeners: list[Callable[[Envelope | None], object]] | None = None
 
@@ -124,7 +126,13 @@ class Watch:
     # -- for handles
 
     async def change(self) -> None:
-        """Wait for the next change."""
+        """Wait for the next change.
+
+        Raises:
+            UsageError: This is a forked child, which learns of none.
+        """
+        if self._fork != forks.number:
+            raise forked_error()
         if self._changed is None:
             self._changed = asyncio.Event()
         await self._changed.wait()

@@ -23,6 +23,7 @@ from redpoll.bus.engines.hub.asking import Asking, fail_future
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription
 from redpoll.bus.engines.hub.life import life
 from redpoll.bus.envelope import Outcome, OutcomeKind, decode, printable
+from redpoll.bus.feed import forked_error
 from redpoll.bus.records import (
     Capabilities,
     Event,
@@ -168,7 +169,7 @@ class HubMember(Asking):
     def refusal(self) -> RedpollError | None:
         """Return the error if it cannot be used, or None."""
         if self.forked:
-            return UsageError("this bus belongs to the process that forked this one", "connect in the child")
+            return forked_error()
         return Closed("bus") if self.closed else None
 
     @property

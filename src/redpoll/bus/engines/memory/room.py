@@ -26,6 +26,7 @@ from redpoll.bus.broker.queue import Peer
 from redpoll.bus.engine import Clock, Observer, Timer, Watcher
 from redpoll.bus.engines.handles import call
 from redpoll.bus.envelope import Outcome
+from redpoll.bus.feed import forked_error
 from redpoll.bus.records import Event, Receipt, task_id
 from redpoll.errors import Closed, NoRoute, RedpollError, UsageError
 from redpoll.platforms import after_fork
@@ -215,7 +216,7 @@ class Member:
     def refusal(self) -> RedpollError | None:
         """Return the error if it cannot be used, or None."""
         if self.forked:
-            return UsageError("this bus belongs to the process that forked this one", "connect in the child")
+            return forked_error()
         return Closed("bus") if self.closed else None
 
     @contextmanager
