@@ -414,7 +414,10 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         ],
         "messages for the watchers of a disconnected bus": ["bus/broker/test_peers.py::test_an_inbox_is_bounded"],
         "bytes from a client of a hub before its hello": ["bus/engines/hub/test_tokens.py::test_strangers"],
-        "time of a client of a hub to say hello": ["bus/engines/hub/test_tokens.py::test_strangers"],
+        "time of a client of a hub to announce itself, and to say hello": [
+            "bus/engines/hub/test_tokens.py::test_strangers",
+            "bus/engines/hub/test_server.py::test_a_handshake_alone_is_no_client",
+        ],
         "unread answers of a client of a hub": [
             "bus/engines/hub/test_hub.py::test_who_does_not_read_is_not_read",
             "bus/engines/hub/test_server.py::test_answers_of_one_message_are_bounded",

@@ -19,6 +19,15 @@ def test_no_handshake() -> None:
     assert clock.tick(10.0, False) == "no handshake within 10 s"
 
 
+def test_no_announcement() -> None:
+    """Where libchirp is not served, the announcement has to come in the time of the handshake."""
+    clock = Liveness(settings(libchirp=False), 0.0)
+    clock.handshake_received()
+    assert (clock.next_deadline(False), clock.tick(9.9, False)) == (10.0, None)
+    assert clock.tick(10.0, False) == "no announcement within 10 s"
+    assert (clock.next_deadline(True), clock.tick(10.0, True)) == (5.0, Liveness.PING)
+
+
 def test_libchirp_is_not_pinged() -> None:
     """A node that did not announce itself would not answer: nothing is asked of it."""
     clock = alive()

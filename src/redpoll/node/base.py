@@ -49,6 +49,8 @@ class NodeBase:
     _carrier: Carrier = Sockets()
     #: Seconds that acknowledgements wait for what may be written with them.
     patience = 0.0
+    #: Whether it serves libchirp nodes.
+    libchirp = True
     #: Whether the handler runs on the event loop, and so may block it.
     _on_loop = True
 

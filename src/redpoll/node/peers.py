@@ -60,6 +60,7 @@ class _Node(Layer, Protocol):
     """The node, as its peers use it."""
 
     patience: float
+    libchirp: bool
 
     def send(self, message: Message[Any]) -> asyncio.Future[None]:
         """Send a message."""
@@ -101,7 +102,12 @@ class Peers:
         self.loop = asyncio.get_running_loop()
         epoch = int.from_bytes(os.urandom(4), "big")
         self.settings = Settings.of(
-            config, identity=identity, epoch=epoch, flat=not serializer.wants_buffer, patience=node.patience
+            config,
+            identity=identity,
+            epoch=epoch,
+            flat=not serializer.wants_buffer,
+            patience=node.patience,
+            libchirp=node.libchirp,
         )
         self.memory = Memory(config.memory_limit or NO_LIMIT)
         self.pool = SlotPool(config.node_slots, self.memory)

@@ -76,7 +76,7 @@ class Liveness:
 
     def next_deadline(self, announced: bool) -> float | None:
         """Return when to call `tick`; `announced` says whether the other end understands pings."""
-        if not self._opened:
+        if not self._is_met(announced):
             return self._handshake_deadline
         keepalive = self._settings.keepalive
         if keepalive is None or not announced:
@@ -90,7 +90,7 @@ class Liveness:
         due = self.next_deadline(announced)
         if due is None or now < due:
             return None
-        if self._opened and (self._pinged is None or self.last_received >= self._pinged):
+        if self._is_met(announced) and (self._pinged is None or self.last_received >= self._pinged):
             return self._check_ping(now)
         if not self._lagged and now - due > _LAG:
             # The process did not run when it should have. That is no silence of the other end, whose bytes may be
@@ -101,11 +101,16 @@ class Liveness:
         self._lagged = False
         if self._pinged is None:
             # No ping is sent before the handshake.
-            return f"no handshake within {self._settings.handshake_timeout:g} s"
+            what = "announcement" if self._opened else "handshake"
+            return f"no {what} within {self._settings.handshake_timeout:g} s"
         if self.suspect:
             return f"ping timeout: nothing received for {now - self._pinged:.1f} s"
         self.suspect = True
         return Liveness.SUSPECT
+
+    def _is_met(self, announced: bool) -> bool:
+        """Return True if the other end sent all that begins a link."""
+        return self._opened and (announced or self._settings.libchirp)
 
     def _excuse_lag(self, now: float) -> None:
         """Restart the current wait."""

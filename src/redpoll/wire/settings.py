@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from redpoll.config import Config
 
@@ -25,14 +26,16 @@ class Settings(Config):
     flat: bool = False
     #: Seconds that acknowledgements wait for what may be written with them.
     patience: float = 0.0
+    #: Whether nodes are served that announce nothing; if not, their links are closed as those without a handshake are.
+    libchirp: bool = True
 
     def __post_init__(self) -> None:
         """Do nothing: the Config was checked."""
 
     @classmethod
-    def of(cls, config: Config, *, identity: bytes, epoch: int, flat: bool, patience: float = 0.0) -> Settings:
+    def of(cls, config: Config, *, identity: bytes, epoch: int, **others: Any) -> Settings:
         """Return the settings of a node with a Config; it announces no port yet."""
         given = {each.name: getattr(config, each.name) for each in fields(config)}
         given |= {"slots": config.effective_slots, "window": config.effective_window, "port": 0}
         given |= {"reuse_time": config.effective_reuse_time, "identity": identity}
-        return cls(**given, epoch=epoch, flat=flat, patience=patience)
+        return cls(**given, epoch=epoch, **others)

@@ -25,6 +25,7 @@ from redpoll.bus.engines.hub.server import HubServer
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.envelope import Envelope
 from redpoll.errors import BusError, StoreError
+from redpoll.wire.handshake import Handshake
 from tests.bus.engines.hub.support import Running, running
 from tests.bus.engines.hub.test_hub import HELLO, body
 from tests.node.support import PATIENCE, elapse, turns, until
@@ -509,3 +510,31 @@ async def test_tasks_of_a_client_that_does_not_read_are_bounded(monkeypatch: pyt
                 go.set()
                 await until(lambda: len(tokens) == 300, "the other tasks")
             assert len(set(tokens)) == 300
+
+
+@pytest.mark.asyncio
+async def test_a_handshake_alone_is_no_client() -> None:
+    """Links that never announce a client are closed when their time is over, and count at the bound until then."""
+    config = Config(port=0, serializer="raw", handshake_timeout=1.0, max_connections=3, reuse_time=600)
+    server = HubServer(MemoryStore(), config)
+    await server.start()
+    opened: list[asyncio.StreamWriter] = []
+    try:
+        host, port = str(server.address.host), server.address.port
+        ends: list[asyncio.Task[bytes]] = []
+        for number in range(5):
+            reader, writer = await asyncio.open_connection(host, port)
+            opened.append(writer)
+            writer.write(Handshake(0, number.to_bytes(16, "big")).encode())
+            ends.append(asyncio.create_task(reader.read()))
+        await until(lambda: server.node.stats().turned_away.connections == 2, "the bound")
+        assert len(server.node.stats().peers) <= 3
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*ends, return_exceptions=True)
+        assert server.node.stats().turned_away.connections == 2
+        async with redpoll.connect(f"redpoll://{server.address}") as bus:
+            await bus.queues.declare("q")
+    finally:
+        for writer in opened:
+            writer.close()
+        await server.close()

@@ -45,6 +45,7 @@ _GREET: Final = tuple((b"", body) for body, _ in p.pack([[p.GREET]]))
 
 class _Node(LayerNode):
     patience = p.PATIENCE
+    libchirp = False
 
     def __init__(self, server: HubServer, config: Config) -> None:
         super().__init__(config)
