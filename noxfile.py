@@ -14,6 +14,7 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = True
 nox.needs_version = ">=2025.10.16"
 
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -310,6 +310,23 @@ def test_a_link_that_ended_in_good_order_leaves_what_is_to_be_sent_again() -> No
     assert kinds(third) == [(REQ_ACK | RETRY, out.serial)]
 
 
+def test_the_buffer_of_what_is_sent_again_is_left_alone() -> None:
+    """A message that has ended, while it is sent again to a peer that remembers it, refers to its buffer no more."""
+    peer = patient(fragment_size=4)
+    first = add_link(peer)
+    buffer = bytearray(b"0123456789")
+    submit(peer, out := Sent(buffer))
+    while first.transfers:
+        first.take_fragment(0.0)
+    lose(first)
+    second = add_link(peer)
+    written = second.take_fragment(0.0)
+    acknowledge(second, out)
+    assert (out.settled, out.error) == (True, None)
+    buffer.clear()
+    assert b"".join(written).endswith(b"0123")
+
+
 def test_libchirp_has_no_session() -> None:
     """Messages in flight to a node that did not announce itself fail with its link."""
     link = plain_link(resume=30.0)

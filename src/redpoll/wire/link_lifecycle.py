@@ -160,6 +160,10 @@ def _open_on(peer: Peer, link: Link, error: RedpollError, resumes: bool) -> list
             else:
                 out.retry -= 1
             out.kind |= RETRY
+            if type(out.body) is not bytes:
+                # The peer may remember the end of it, and say so while the rest is being written: the buffer is the
+                # caller's again then.
+                out.body = bytes(out.body)
             out.remote_run = link.remote_run
             again.append(out)
         elif out.stage not in DONE_OR_ENDED:
