@@ -455,6 +455,25 @@ async def test_each_pattern_with_no_more_than_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_violations_of_the_protocol_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients that violate the protocol again and again are a line a second in the log of the hub, with their number."""
+    sent = body([p.HELLO, p.VERSION + 1, "x", ""])
+    with running() as hub:
+        for _ in range(20):
+            async with Node(lambda _: None, listen=False, serializer="raw") as stranger:
+                lost = asyncio.Event()
+                stranger.events.peer_lost = lambda _, __, lost=lost: lost.set()
+                stranger.send(Message(sent, hub.hub.address), timeout=PATIENCE).add_done_callback(
+                    lambda each: each.cancelled() or each.exception()
+                )
+                await asyncio.wait_for(lost.wait(), PATIENCE)
+    logged = [each for each in caplog.messages if each.startswith("closed the link of a client that violated")]
+    counts = [int(each.partition("(")[2].partition(" ")[0]) for each in logged[1:] if "(" in each]
+    assert len(logged) < 20
+    assert sum(counts) + len(logged) - len(counts) >= 20
+
+
+@pytest.mark.asyncio
 async def test_a_client_that_dials_again_is_logged_once_a_second(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A client that is refused again and again is a line a second in the log of the hub, with the number of times."""
     with running(tokens=Tokens(file)) as hub:
