@@ -115,6 +115,23 @@ async def test_check(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_upgrade_of_tables_of_another_format(tmp_path: Path) -> None:
+    """A file whose format is not that of its tables is not upgraded, and not changed; the error says so."""
+    store = open_store(tmp_path, reserve=SMALL)
+    store.write(turn(1), lambda: None)
+    await store.close()
+    database = sqlite3.connect(tmp_path / "hub.db")
+    database.execute("PRAGMA user_version = 1")
+    database.close()
+    before = (tmp_path / "hub.db").read_bytes()
+    with pytest.raises(
+        StoreError, match="has format 1, but not the tables of that format: table schedules already exists"
+    ):
+        upgrade_store(tmp_path)
+    assert (tmp_path / "hub.db").read_bytes() == before
+
+
+@pytest.mark.asyncio
 async def test_upgrade_of_the_first_format(tmp_path: Path) -> None:
     """A file of the first format, which has no schedules, is refused until it is upgraded, and is whole then."""
     store = open_store(tmp_path, reserve=SMALL)

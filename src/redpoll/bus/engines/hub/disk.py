@@ -464,7 +464,8 @@ def upgrade_store(path: str | os.PathLike[str]) -> int:
         The format that it had.
 
     Raises:
-        StoreError: There is none, a hub uses it, it is of a newer format or not a hub's, or it cannot be written.
+        StoreError: There is none, a hub uses it, it is of a newer format, its tables are not those of its format, it is not a
+            hub's, or it cannot be written.
     """
     if not Path(path, "hub.db").exists():
         raise StoreError(str(path), "there is no hub.db")
@@ -477,9 +478,17 @@ def upgrade_store(path: str | os.PathLike[str]) -> int:
             if not 0 < found <= FORMAT:
                 raise folder.error(f"hub.db has format {found}, the newest known here is {FORMAT}")
             database.execute("BEGIN EXCLUSIVE")
-            for number in range(found, FORMAT):
-                for statement in UPGRADES[number]:
-                    database.execute(statement)
+            try:
+                for number in range(found, FORMAT):
+                    for statement in UPGRADES[number]:
+                        database.execute(statement)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                    raise
+                raise folder.error(
+                    f"hub.db has format {found}, but not the tables of that format: {error}; nothing was changed",
+                    "put a backup in its place",
+                ) from error
             database.execute(f"PRAGMA user_version = {FORMAT}")
             database.execute("COMMIT")
         finally:
