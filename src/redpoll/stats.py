@@ -65,7 +65,8 @@ class TurnedAway:
         unauthorized: Links that `Config.authorize` refused.
         protocol_errors: Links closed because the peer violated the wire format; those of `too_large` too.
         too_large: Messages above `max_message_size` that were announced here.
-        overruns: Pauses of reading from a peer, because more of its messages wait than `window` and `lookahead` allow.
+        overruns: Pauses of reading from a peer, because more of its messages wait than `window` and `lookahead` allow; at
+            `memory_limit` also of one that keeps to its window, because more than `lookahead` waits.
         slow_senders: Links closed because a message made too little progress, by `transfer_timeout`.
         slow_readers: Links closed because the peer does not read what is written to it.
         queue_full: Sends and requests of this node that failed with `QueueFull`.
