@@ -14,7 +14,7 @@ import pytest
 import redpoll
 from redpoll import Config, ConfigError, Hub, Message, Node, UsageError
 from redpoll.bus.broker import Limits
-from redpoll.bus.engines.hub import calls, requests
+from redpoll.bus.engines.hub import calls, member, requests
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.handles import packed
 from redpoll.bus.engines.hub.life import life
@@ -181,9 +181,43 @@ async def test_calls_that_are_left_before_they_are_confirmed() -> None:
                             await asyncio.sleep(0)
                         calling.cancel()
                         await asyncio.wait([calling])
+                        del calling  # its traceback keeps the stream
                 await until(lambda: begun > 0, "a call that was taken")
                 await bus.queues.names()
                 await until(lambda: open_ == 0, "the end of what was begun")
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_is_left_in_the_turn_of_its_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler of a call is cancelled also where its confirmation came in the turn in which its caller left."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    class Endpoint:
+        async def wait(self) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+    async with asyncio.timeout(PATIENCE):
+        with running() as hub:
+            async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
+                async with other.rpc.serve("s", Endpoint()):
+                    take: Any = member._TAKE
+                    replied = take[p.REPLY]
+
+                    def leave(self: Any, number: int, value: Any) -> None:
+                        if self is bus.engine:
+                            calling.cancel()
+                        replied(self, number, value)
+
+                    monkeypatch.setitem(take, p.REPLY, leave)
+                    calling = asyncio.ensure_future(bus.rpc.call("s", "wait"))
+                    with suppress(asyncio.CancelledError):
+                        await calling
+                    await begun.wait()
+                    await ended.wait()
 
 
 @pytest.mark.asyncio

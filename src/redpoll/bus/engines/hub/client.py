@@ -215,6 +215,10 @@ class HubEngine(HubMember):
         if request is not None:
             request.watcher = None
             request.future = receipt = self.loop.create_future()
+        elif receipt.cancelled() and number in self._watchers:
+            # The answer came in the turn in which its reader was cancelled.
+            _, task = self._watchers.pop(number)
+            self.say_if_linked(p.CALL, 0, "cancel", [p.id_bytes(task)])
         receipt.add_done_callback(self._cancel_taken)
 
     def _cancel_taken(self, receipt: asyncio.Future[Any]) -> None:
