@@ -114,15 +114,21 @@ async def test_check(tmp_path: Path) -> None:
     assert check_store(tmp_path) == ["file is not a database"]
 
 
+async def marked_as_first_format(folder: Path, *changes: str) -> None:
+    """Make a store of one task, change its tables, and mark it as one of the first format."""
+    store = open_store(folder, reserve=SMALL)
+    store.write(turn(1), lambda: None)
+    await store.close()
+    database = sqlite3.connect(folder / "hub.db")
+    for statement in (*changes, "PRAGMA user_version = 1"):
+        database.execute(statement)
+    database.close()
+
+
 @pytest.mark.asyncio
 async def test_upgrade_of_tables_of_another_format(tmp_path: Path) -> None:
     """A file whose format is not that of its tables is not upgraded, and not changed; the error says so."""
-    store = open_store(tmp_path, reserve=SMALL)
-    store.write(turn(1), lambda: None)
-    await store.close()
-    database = sqlite3.connect(tmp_path / "hub.db")
-    database.execute("PRAGMA user_version = 1")
-    database.close()
+    await marked_as_first_format(tmp_path)
     before = (tmp_path / "hub.db").read_bytes()
     with pytest.raises(
         StoreError, match="has format 1, but not the tables of that format: table schedules already exists"
@@ -134,13 +140,7 @@ async def test_upgrade_of_tables_of_another_format(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_upgrade_of_the_first_format(tmp_path: Path) -> None:
     """A file of the first format, which has no schedules, is refused until it is upgraded, and is whole then."""
-    store = open_store(tmp_path, reserve=SMALL)
-    store.write(turn(1), lambda: None)
-    await store.close()
-    database = sqlite3.connect(tmp_path / "hub.db")
-    database.execute("DROP TABLE schedules")
-    database.execute("PRAGMA user_version = 1")
-    database.close()
+    await marked_as_first_format(tmp_path, "DROP TABLE schedules")
     with pytest.raises(StoreError, match="has format 1, this version has 2"):
         open_store(tmp_path)
     assert upgrade_store(tmp_path) == 1
