@@ -1,4 +1,4 @@
-"""Where the command `redpoll` begins: outside the package, so that Ctrl-C while that is imported leaves no traceback."""
+"""Entry point of the command `redpoll`, outside the package, so that Ctrl-C while that is imported leaves no traceback."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def _redpoll_kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
-    """What the test made; fails the test if it did not close it."""
+    """Objects that the test made; fails the test if it did not close it."""
     from redpoll.testing.plugin import Kept
 
     kept = Kept(request.config.getoption("--redpoll-seed", default=None))

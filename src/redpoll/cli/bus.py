@@ -151,7 +151,7 @@ def on_bus(
 
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*arguments, *options)]
     run.__name__, run.__doc__ = work.__name__, work.__doc__
-    # What typer reads.
+    # typer reads these.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run

@@ -152,7 +152,7 @@ class LibchirpLink(Link):
 def confirmed(peer: Peer, identity: bytes) -> None:
     """Apply an acknowledgement of a peer that did not announce itself."""
     for link in peer.links:
-        # What was sent before the peer announced itself, one message at a time, comes before all else.
+        # The one message that was sent before the peer announced itself comes before all others.
         out = next(iter(link.in_flight.values()), None)
         if out is not None and out.identity == identity:
             link.ended(out)

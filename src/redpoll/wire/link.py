@@ -137,9 +137,9 @@ class Link:
 
     # Receiving
 
-    #: What has arrived, for the owner to take.
+    #: Arrived messages and frames, for the owner to take.
     arrived: Arrivals = field(init=False, default_factory=Arrivals)
-    #: What has arrived in part.
+    #: Messages that have arrived in part.
     incoming: Incoming = field(init=False)
     receive_window: ReceiveWindow = field(init=False)
     bytes_received: int = field(init=False, default=0)

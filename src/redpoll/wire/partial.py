@@ -26,7 +26,7 @@ _FEW = 64
 
 
 class Incoming:
-    """What one link has received of messages that are not complete; reader.py and bodies.py fill it.
+    """The incomplete messages that one link has received in part; reader.py and bodies.py fill it.
 
     Messages and answers in fragments are kept by identity and serial. Serials of answers are this end's.
 
@@ -70,7 +70,7 @@ class Incoming:
         self._bytes = 0
         self.answers: dict[tuple[bytes, int], Assembly] = {}
         self._discarded = 0
-        # So many answers are looked through again.
+        # Number of answers after which they are looked through again.
         self._many = 0
 
     @property

@@ -112,7 +112,7 @@ class Reader:
         offer = self._offer
         read_size = count
         end = len(incoming.tail) + count
-        # What was counted while nothing arrived was acknowledgements and other control frames.
+        # Bytes that were counted while no message arrived were acknowledgements and other control frames.
         arrived.size = arrived.size + end if arrived.messages else end
         self._offer = self._others = 0
         start = 0

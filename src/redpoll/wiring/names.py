@@ -29,7 +29,7 @@ GLOBAL = Scope.GLOBAL
 
 
 class Style(Enum):
-    """How an exchange distributes its messages."""
+    """The way in which an exchange distributes its messages."""
 
     #: Each bound queue receives every message; without a bound queue it is dropped and counted.
     DISTRIBUTE = "distribute"

@@ -102,7 +102,7 @@ class HubDelivery(EngineDelivery):
         self.attempt = attempt
         self.token = token
         self.number = number
-        #: When it came, and then when it was begun, where its consumer takes tasks ahead.
+        #: Time of its arrival, and later of its begin, if its consumer takes tasks ahead.
         self.since = 0.0
         self._consumer = consumer
         self._ends = ends

@@ -1,4 +1,4 @@
-"""What a hub reads of its tables: all but bodies when it starts, bodies and outcomes when they are asked for."""
+"""Reading of the tables: all but bodies when a hub starts, bodies and outcomes when they are asked for."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Tokens:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        # What is kept of a token, and what is compared, says nothing without this.
+        # Digests of tokens, which alone are kept and compared, reveal nothing without this key.
         self._key = os.urandom(32)
         self._seen = self._stamp()
         self._found = self._read()
