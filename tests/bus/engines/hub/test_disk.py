@@ -170,6 +170,36 @@ async def test_a_lone_turn_is_committed_by_the_loop(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.asyncio
+async def test_the_loop_commits_nothing_beside_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the thread moves the log to the database, a lone turn is its own too: the loop waits for no checkpoint."""
+    begun, over = threading.Event(), threading.Event()
+    checkpoint = DiskStore._checkpoint
+
+    def slow(self: DiskStore) -> None:
+        if self._written > disk._CHECKPOINT:
+            begun.set()
+            assert over.wait(30)
+        checkpoint(self)
+
+    monkeypatch.setattr(DiskStore, "_checkpoint", slow)
+    monkeypatch.setattr(disk, "_QUICK", 60.0)
+    store = opened(tmp_path)
+    await written(store, [Q], [put(1, bytes(disk._CHECKPOINT))])
+    try:
+        await until(begun.is_set)
+        store._quick = disk._TRUST
+        done: list[int] = []
+        store.write([put(2)], lambda: done.append(2))
+        assert not store._alone
+        assert not done
+    finally:
+        over.set()
+    await until(lambda: done)
+    assert not store._given
+    await store.close()
+
+
+@pytest.mark.asyncio
 async def test_a_lone_turn_that_cannot_be_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit of the loop that fails is the end of the store, as one of the thread: nothing is confirmed from then on."""
     failed: list[BaseException] = []

@@ -291,8 +291,11 @@ class DiskStore:
             self._commit(self._group.take(time.monotonic()))
             if not self._reserved and not self.full:
                 self._look()
-            self._post(self._done, calls)
-            self._checkpoint()
+            late = self._written > _CHECKPOINT
+            # One counts as given until the checkpoint is done: the loop commits nothing beside that.
+            self._post(self._done, calls, len(calls) - late)
+            if late:
+                self._tidy()
         if job is not None:
             job()
         self._last = self._last or item is None
@@ -327,7 +330,7 @@ class DiskStore:
     def _tidy(self) -> None:
         """Do what takes longer than a commit."""
         self._checkpoint()
-        self._post(self._done, ())
+        self._post(self._done, (), 1)
 
     def _commit(self, statements: list[Statement]) -> None:
         began = time.monotonic()
@@ -367,8 +370,8 @@ class DiskStore:
 
     # -- on the loop again
 
-    def _done(self, calls: Sequence[Callable[[], object]]) -> None:
-        self._given -= max(1, len(calls))
+    def _done(self, calls: Sequence[Callable[[], object]], count: int) -> None:
+        self._given -= count
         for call in calls:
             call()
 
