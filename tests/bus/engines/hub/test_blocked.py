@@ -188,3 +188,22 @@ async def test_a_sink_without_prefetch_gives_back_too() -> None:
             delivery = await asyncio.wait_for(given, PATIENCE)
             assert await delivery.ack()
             await consumer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_is_taken_at_once_stays() -> None:
+    """A call that takes what is there has asked for one task: it gets it though the loop was blocked as it came."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
+            await bus.queues.declare("q")
+            await other.tasks.submit("a", queue="q")
+            engine: Any = bus.engine
+            taking = asyncio.ensure_future(engine.take("q", 0))
+            await asyncio.sleep(0)  # the request is on its way
+            ((_, begun),) = engine.suspend(9)
+            delivery = await asyncio.wait_for(taking, PATIENCE)
+            # What the hub was told of it: there, it is begun.
+            assert begun > delivery.token
+            assert await delivery.ack()
+            await until(lambda: not engine.suspended, "the end of it")
+            assert not hub.hub.broker.queues.found["q"].requeued

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
@@ -271,6 +272,8 @@ class HubEngine(HubMember):
         timer = None
         try:
             if timeout == 0:
+                # It gets no second one: what comes counts as begun also where the loop is blocked meanwhile.
+                consumer.begun = sys.maxsize
                 if not await self._ask(p.TAKE, number, queue, again=False):
                     raise QueueEmpty(queue, timeout)
             else:

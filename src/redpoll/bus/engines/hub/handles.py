@@ -322,7 +322,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
 
     def deliver(self, delivery: HubDelivery) -> None:
         """Hand a task over, or keep it until there is a slot."""
-        if self.closed or self.engine.suspended:
+        if self.closed or (self.engine.suspended and delivery.token > self.begun):
             self.engine.say(p.BACK, 0, self.number, [delivery.token])
         elif self._pace is None:
             self._begin(delivery)
