@@ -275,3 +275,22 @@ async def test_without_prefetch() -> None:
             await results(made)
             with pytest.raises(ConfigError, match="prefetch"):
                 workers.worker(bus, "b", prefetch=5)
+
+
+@pytest.mark.asyncio
+async def test_a_worker_whose_loop_was_blocked_takes_ahead_again() -> None:
+    """What goes back as the loop was blocked ends the taking ahead at the hub: it is told to go on."""
+    workers = Workers()
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other, workers.worker(bus, "a"):
+            await warm_up(other)
+            engine: Any = bus.engine
+            (there,) = (each for peer in hub.hub.broker.peers.found.values() for each in peer.consumers.values())
+            (here,) = engine._consumers.values()
+            engine._question = 9
+            task = await other.tasks.submit("short", queue="q")
+            await until(lambda: hub.hub.broker.queues.found["q"].requeued, "a task that goes back")
+            assert there.ahead == 0
+            engine._resume()
+            await task.result(timeout=PATIENCE)
+            await until(lambda: there.ahead == here._pace.ahead > 0, "taking ahead")

@@ -389,7 +389,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
             self._pace.slow(self.credit)
             if self.engine.linked:
                 self._returning = self.engine.give_back(self.number, tokens)
-                self._returning.add_done_callback(self._tell_ahead)
+                self._returning.add_done_callback(self.tell_ahead)
 
     def withdraw(self) -> None:
         """Give back all that was not begun: the loop was blocked, and the hub was told so."""
@@ -404,7 +404,8 @@ class HubConsumer(EngineConsumer[HubDelivery]):
     def _is_returning(self) -> bool:
         return self._returning is not None and not self._returning.done()
 
-    def _tell_ahead(self, _: object = None) -> None:
+    def tell_ahead(self, _: object = None) -> None:
+        """Tell the hub how many tasks to send ahead; what is given back ends that."""
         if self._pace is not None and not self.closed and not self._is_returning:
             self.engine.say_if_linked(p.AHEAD, self.number, self._pace.ahead)
 
@@ -428,7 +429,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         delivery = self.deliveries.pop(token, None)
         if self._pace is not None and delivery is not None:
             if self._pace.ended(time.monotonic() - delivery.since, self.credit):
-                self._tell_ahead()
+                self.tell_ahead()
             self._begin_soon()
         self.engine.look_drained()
         if self.closed and not self.deliveries:

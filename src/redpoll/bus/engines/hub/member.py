@@ -499,6 +499,8 @@ class HubMember(Asking):
         def resumed(_: object) -> None:
             self._resumed = question
             self._resuming = False
+            for consumer in self._consumers.values():
+                consumer.tell_ahead()
             # There may have been another one meanwhile.
             self._resume()
 
