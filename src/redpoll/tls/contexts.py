@@ -26,6 +26,7 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:DHE-RSA-AES256-S
 _WANTED = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 _ISSUE = "`redpoll pki issue` makes one"
+_AUTHORITY = "`redpoll pki init` makes one"
 _RENEW = "`redpoll pki renew` makes a new one"
 
 
@@ -93,7 +94,12 @@ def _set_up(context: ssl.SSLContext, tls: TLS, authorities: str | None) -> None:
     if authorities is None:
         context.load_default_certs()
     elif authorities:
-        context.load_verify_locations(cadata=authorities)
+        try:
+            context.load_verify_locations(cadata=authorities)
+        except ssl.SSLError as error:
+            # OpenSSL is stricter than what read the file.
+            field, path = _trusting(tls)
+            raise ConfigError(field, path, f"a CA certificate in it cannot be used: {error}", _AUTHORITY) from error
     if tls.certificate is not None:
         try:
             context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
@@ -167,18 +173,24 @@ def _authorities(tls: TLS, now: datetime) -> str | None:
 
     if tls.ca == SYSTEM:
         return None
-    field, path = ("ca", tls.ca) if tls.ca is not None else ("certificate", tls.certificate)
+    field, path = _trusting(tls)
     if path is None:
         raise ConfigError("ca", None, "no CA is trusted")
-    found = [each for each in _certificates(field, path, "`redpoll pki init` makes one") if is_authority(each)]
+    found = [each for each in _certificates(field, path, _AUTHORITY) if is_authority(each)]
     if not found:
         hint = "set ca= to the file of the CA's certificate"
-        raise ConfigError(field, _path(path), "it contains no CA certificate", hint)
+        raise ConfigError(field, path, "it contains no CA certificate", hint)
     problems = [problem for each in found for problem in _dates(each, now)]
     if len(problems) >= len(found):
         hint = "renew the CA: `redpoll pki renew ca`"
-        raise ConfigError(field, _path(path), f"the certificate of the CA in it {problems[0]}", hint)
+        raise ConfigError(field, path, f"the certificate of the CA in it {problems[0]}", hint)
     return _in_pem(found)
+
+
+def _trusting(tls: TLS) -> tuple[str, str | None]:
+    """Return the field that names the file of the trusted CAs, and its path; None if there is none."""
+    field, path = ("ca", tls.ca) if tls.ca not in {None, SYSTEM} else ("certificate", tls.certificate)
+    return field, None if path is None else _path(path)
 
 
 def _own_authorities(tls: TLS) -> str:
@@ -199,7 +211,6 @@ def _load_dh(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:
     try:
         context.load_dh_params(_path(path))
     except (ssl.SSLError, OSError) as error:
-        hint = "`redpoll pki init` makes one"
         raise ConfigError(
-            "dh_params", _path(path), "is not a readable file of Diffie-Hellman parameters", hint
+            "dh_params", _path(path), "is not a readable file of Diffie-Hellman parameters", _AUTHORITY
         ) from error
