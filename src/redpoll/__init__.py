@@ -59,6 +59,7 @@ from redpoll.tls import TLS
 if TYPE_CHECKING:
     from redpoll import blocking, nq
     from redpoll.bus import Bus, Requeue, Retry, connect
+    from redpoll.bus.bridge import Bridge
     from redpoll.bus.engines.hub.hub import Hub
     from redpoll.wiring import GLOBAL, LOCAL, PROCESS, Wiring
 else:
@@ -68,6 +69,7 @@ else:
             "blocking": "blocking",
             "nq": "nq",
             **dict.fromkeys(("Bus", "Requeue", "Retry", "connect"), "bus"),
+            "Bridge": "bus.bridge",
             "Hub": "bus.engines.hub.hub",
             **dict.fromkeys(("GLOBAL", "LOCAL", "PROCESS", "Wiring"), "wiring"),
         },
@@ -84,6 +86,7 @@ __all__ = [
     "Address",
     "BadPayload",
     "BatchError",
+    "Bridge",
     "Bus",
     "Busy",
     "Cancelled",

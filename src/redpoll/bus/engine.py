@@ -180,7 +180,8 @@ class Delivery(Hold, Protocol):
         """End the task: record its outcome and remove it, in one step, and tell the watchers.
 
         Args:
-            outcome: The outcome; None is a result of nothing. Only RESULT, ERROR, CANCELLED and TIME_LIMIT.
+            outcome: The outcome; None is a result of nothing. Any kind but DEAD, which `reject` makes; a worker that hands
+                its tasks on to another engine, as a bridge does, passes on EXPIRED and LOST.
             then: Successors, which are put into their queues in the same step, whatever these hold; one whose key (`dedup`)
                 another task had there before is not.
 

@@ -20,7 +20,7 @@ _log = logging.getLogger("redpoll.bus")
 NOTHING: Final = Outcome(OutcomeKind.RESULT)
 """The outcome of an `ack` without one."""
 
-ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
+ENDINGS: Final = frozenset(OutcomeKind) - {OutcomeKind.DEAD}
 """The kinds of outcomes that a worker may record."""
 
 #: Maximum number of open deliveries that a consumer may be given: any that can be sent.

@@ -8,6 +8,7 @@ from struct import Struct
 from typing import Any, Final
 
 from redpoll.bus.broker.queue import DURABLE, KEEP, Consumer, Parked, Task
+from redpoll.bus.engines.handles import ENDINGS
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.pace import LEASE
@@ -25,7 +26,6 @@ _MAX_HEAD: Final = 65_536
 _CONSUMERS: Final = 10_000
 #: Tasks that a consumer has ahead.
 _AHEAD: Final = 1_000
-_ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
 
 
 class Requests:
@@ -188,7 +188,7 @@ class Requests:
         detail: str,
         successors: list[Any],
     ) -> None:
-        _check(kind in _ENDINGS, "a worker cannot end a task so")
+        _check(kind in ENDINGS, "a worker cannot end a task so")
         size = 0 if payload is None else check_payload(payload, self._max_body)
         if token in client.recorded:
             # Its outcome was recorded, and the answer was lost with the link.
