@@ -73,7 +73,7 @@ class Sides:
         bridge._runner.cancel()
         for flow in [each for flows in bridge._flows.values() for each in flows]:
             # Nothing is said any more.
-            flow._end = flow.jobs.discard  # type: ignore[method-assign]
+            flow._end = flow.jobs.discard  # type: ignore[method-assign, assignment]
             for job in flow.jobs:
                 job.task.cancel()
         for bus in bridge._buses:
@@ -810,11 +810,9 @@ async def test_a_side_that_is_closed_ends_the_bridge() -> None:
         bus = joined.connect(0)
         async with Bridge(bus, joined.connect(1), name="other") as bridge:
             await bus.close()
-            ended = asyncio.ensure_future(bridge.wait())
             await joined.look(2)
-            assert not bridge.active
-            if not ended.done():
-                ended.cancel()
+            with pytest.raises(Closed):
+                await bridge.wait()
 
 
 async def test_bodies_over_a_limit_are_told() -> None:
@@ -829,9 +827,9 @@ async def test_bodies_over_a_limit_are_told() -> None:
         ):
             await joined.look()
             task = await joined.first.tasks.submit(bytes(2_000), queue="in")
-            with pytest.raises(DeadLettered, match="1,?000"):
+            with pytest.raises(DeadLettered, match="limit of 1"):
                 await task.result(timeout=5)
-            with pytest.raises(redpoll.ResultTooLarge, match="1,?000"):
+            with pytest.raises(redpoll.ResultTooLarge, match="limit of 1"):
                 await bus.tasks.run(1, queue="out")
 
 

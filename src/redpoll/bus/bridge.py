@@ -87,6 +87,7 @@ class Bridge:
     Attributes:
         forwarded: Number of tasks and calls that ended at the far side.
         events: Number of events that were passed on.
+        errands: Requests to far engines that are under way.
 
     Raises:
         ConfigError: A value cannot be.
@@ -107,9 +108,7 @@ class Bridge:
             if isinstance(patterns, str):
                 raise ConfigError(field, patterns, "must be a list of patterns")
         self.forwarded = self.events = 0
-        self.name = name
-        self.limit = limit
-        self._period = period
+        self.name, self.limit, self._period = name, limit, period
         self._queues, self._subjects = tuple(queues), tuple(subjects)
         check_subject("name", name)
         for each in self._subjects:
@@ -125,7 +124,7 @@ class Bridge:
         self._locks: list[Consumer] = []
         self._subscriptions: list[Subscription] = []
         self._flows: dict[str, list[_Flow]] = {}
-        self._errands: set[asyncio.Task[None]] = set()
+        self.errands: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
         self._looked = 0.0
 
@@ -201,23 +200,12 @@ class Bridge:
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
-            if self._errands:
-                await asyncio.wait(self._errands, timeout=1.0)
+            if self.errands:
+                await asyncio.wait(self.errands, timeout=1.0)
             await close_all(each.close() for each in self._buses)
 
     def _jobs(self) -> list[asyncio.Task[None]]:
         return [job.task for flows in self._flows.values() for flow in flows for job in flow.jobs]
-
-    def run_errand(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run a request whose failure changes nothing."""
-
-        async def run() -> None:
-            with suppress(RedpollError):
-                await work
-
-        errand = asyncio.get_running_loop().create_task(run())
-        self._errands.add(errand)
-        errand.add_done_callback(self._errands.discard)
 
     # -- one of a name
 
@@ -244,8 +232,11 @@ class Bridge:
         clock = self._buses[0].engine.clock
         while True:
             began = clock.time()
+            states = {each.state for each in self._buses}
+            if EngineState.CLOSED in states:
+                raise Closed("bus")
             try:
-                if all(each.state is EngineState.READY for each in self._buses) and await self._is_first():
+                if states == {EngineState.READY} and await self._is_first():
                     await self._look(began)
             except (Closed, NotAuthorized):
                 raise
@@ -288,6 +279,9 @@ class Bridge:
 
     # -- events
 
+    def _passes(self, subject: str) -> bool:
+        return any(match(subject) for match in self._matches)
+
     def _pass(self, far: Engine, event: Event) -> None:
         meta = event.envelope.meta or {}
         passed = meta.get(_PASSED, ())
@@ -324,7 +318,8 @@ class Bridge:
                 with suppress(NoRoute):
                     infos[-1] = await engine.inspect(name)
             specs = [each.spec for each in infos if each is not None]
-            if not specs or any(each.kind == "events" and self._is_filled(each) for each in specs):
+            if not specs or (specs[0].kind == "events" and all(map(self._passes, specs[0].topics))):
+                # It is filled on both sides, since its events pass.
                 return
             if name not in self._flows:
                 self._flows[name] = [_Flow(self, near, far, specs[0]) for near, far in self._ways]
@@ -338,10 +333,6 @@ class Bridge:
             await back.adjust(there, other, one)
         except RedpollError as error:
             _log.debug("queue %r is left as it is: %s", name, error)
-
-    def _is_filled(self, spec: QueueSpec) -> bool:
-        """Return True if a queue is filled on both sides, since the events of its topics pass."""
-        return all(any(match(topic) for match in self._matches) for topic in spec.topics)
 
 
 class _Flow:
@@ -361,9 +352,7 @@ class _Flow:
     """
 
     def __init__(self, bridge: Bridge, near: Engine, far: Engine, spec: QueueSpec) -> None:
-        self.bridge = bridge
-        self.near = near
-        self.far = far
+        self.bridge, self.near, self.far = bridge, near, far
         self.name = spec.name
         self.is_rpc = spec.kind == "rpc"
         self.jobs: set[_Job] = set()
@@ -570,6 +559,10 @@ class _Job:
         async def say() -> None:
             async with self._order:
                 if self._copy:
-                    await ask(self._copy, *arguments)
+                    # Where it has ended, or cannot be asked, nothing changes.
+                    with suppress(RedpollError):
+                        await ask(self._copy, *arguments)
 
-        self._flow.bridge.run_errand(say())
+        errands = self._flow.bridge.errands
+        errands.add(errand := asyncio.get_running_loop().create_task(say()))
+        errand.add_done_callback(errands.discard)

@@ -10,6 +10,7 @@ import typer
 import redpoll
 
 from .bench.group import bench
+from .bridge import bridge
 from .demo import demo
 from .directory import directory
 from .echo import echo
@@ -40,6 +41,10 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     send: ["redpoll send 127.0.0.1:2998 hello", "redpoll send 127.0.0.1:2998 --lines < some.log"],
     request: ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2'],
     echo: ["redpoll echo 127.0.0.1:2998"],
+    bridge: [
+        "redpoll bridge redpoll://old.example.org redpoll://new.example.org",
+        "redpoll bridge @old.url @new.url --queue 'images.*' --queue rpc:calculator",
+    ],
     directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
 }
 

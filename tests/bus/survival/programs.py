@@ -249,6 +249,15 @@ async def listen(plan: Plan, log: Log) -> None:
             await asyncio.Event().wait()
 
 
+async def bridge(plan: Plan, log: Log) -> None:
+    """Join the hub with another one."""
+    async with redpoll.Bridge(
+        redpoll.connect(plan.url, wait=True), redpoll.connect(plan.given["other"], wait=True), period=0.1
+    ) as joined:
+        log.write("ready")
+        await joined.wait()
+
+
 SCRIPTS: Final[dict[str, Callable[[Plan, Log], Awaitable[None]]]] = {
     "hub": hub,
     "work": work,
@@ -257,6 +266,7 @@ SCRIPTS: Final[dict[str, Callable[[Plan, Log], Awaitable[None]]]] = {
     "hold": hold,
     "claim_one": claim_one,
     "listen": listen,
+    "bridge": bridge,
 }
 
 

@@ -293,6 +293,24 @@ async def test_a_worker_that_closes_as_its_link_is_lost() -> None:
 
 
 @pytest.mark.asyncio
+async def test_closing_a_consumer_whose_hub_goes_away() -> None:
+    """A consumer that is closed in the moment in which its hub goes away is closed, though that never returns."""
+    hub = Running()
+    async with redpoll.connect(hub.url) as bus:
+        assert isinstance(bus.engine, HubEngine)
+        await bus.queues.declare("q")
+        consumers = [await bus.engine.consume("q") for _ in range(2)]
+        closing = [asyncio.ensure_future(consumers[0].close())]
+        await turns(1)
+        assert bus.engine._peer is not None
+        closing.append(asyncio.ensure_future(consumers[1].close()))
+        bus.engine.ended(bus.engine._peer, PeerLost(None, "gone"))
+        await asyncio.to_thread(hub.stop)
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*closing)
+
+
+@pytest.mark.asyncio
 async def test_expired_publishes_take_no_room() -> None:
     """Publishes that expired while there was no hub count no longer among the bytes that wait for one."""
     engine = HubEngine([Address.of_host("127.0.0.1", free_port())], wait=True)

@@ -412,7 +412,8 @@ class HubMember(Asking):
         for number, request in list(self._requests.items()):
             # A request that the hub refused to read is not repeated: it would be refused without end.
             again = request.again and not isinstance(error, ProtocolError)
-            if id(request.record) in waiting or not request.sent or again:
+            # A hub that is gone hands nothing to a consumer: its close is not said again.
+            if request.record[0] != p.CLOSE and (id(request.record) in waiting or not request.sent or again):
                 self._limit_absence(number, request)
                 continue
             del self._requests[number]
