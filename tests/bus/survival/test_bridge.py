@@ -18,6 +18,7 @@ from redpoll.bus import Bus, QueueSpec, Task
 from redpoll.errors import NoRoute, PeerLost, RedpollError
 from tests.bus.survival.conftest import Yard
 from tests.bus.survival.programs import Running, ask
+from tests.node.support import elapse
 from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
@@ -41,13 +42,13 @@ class Ledger:
     async def work(self, way: str, task: Task) -> int:
         """Work on a task."""
         self.begun[way, task.data["number"]] += 1
-        await asyncio.sleep(task.data["seconds"])
+        await elapse(task.data["seconds"])
         return int(task.data["number"]) + 1
 
     async def serve(self, name: str) -> str:
         """Answer a call."""
         self.called[name] += 1
-        await asyncio.sleep(0.01)
+        await elapse(0.01)
         return name
 
     async def call(self, bus: Bus, way: str, name: str) -> None:
