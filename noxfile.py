@@ -160,10 +160,13 @@ def debug(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def brokers(session: nox.Session) -> None:
-    """Run the tests that go through a broker: mosquitto, which has to be installed."""
+    """Run the tests that go through a broker: mosquitto or RabbitMQ, which have to be installed."""
     if not _mosquitto():
         session.error("mosquitto is not installed. Install: apt-get install mosquitto")
-    _shared(session, "pytest", *PARALLEL, "-m", "broker and not nightly", "tests/nq", *session.posargs)
+    if not RABBITMQ.exists():
+        session.error("RabbitMQ is not installed. Install: apt-get install rabbitmq-server")
+    given = session.posargs or ["-m", "broker and not nightly", "tests/nq", *AMQP]
+    _shared(session, "pytest", *PARALLEL, *given)
 
 
 @nox.session(python=False)
@@ -201,6 +204,9 @@ def netqueue(session: nox.Session) -> None:
 
 
 SIEGE = "tests/bus/survival/test_account.py"
+RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+AMQP = ["tests/test_rabbitmq.py", "tests/bus/engines/amqp"]
+CLUSTER = "tests/bus/engines/amqp/cluster"
 MUTATIONS = sorted(Path("tests", "mutations").glob("*.patch"))
 # Each ends within 45 minutes on two processors.
 NIGHT = 45 * 60
@@ -218,7 +224,7 @@ PARTS = [
         "leaks-asyncio",
         "leaks-uvloop",
     ),
-    *("fuzz", "benches", "netqueue"),
+    *("brokers", "brokers-cluster", "fuzz", "benches", "netqueue"),
     *(f"mutations-{folder}" for folder in sorted({path.name.partition("-")[0] for path in MUTATIONS})),
 ]
 
@@ -240,7 +246,7 @@ def nightly(session: nox.Session, part: str) -> None:
     }
     all_of_it = [*PARALLEL, f"--hypothesis-seed={seed}", f"--session-timeout={NIGHT}"]
     nightly_of = [*all_of_it, "-m", "nightly"]
-    apart = ("leaks", "promise", "bus/survival", "nq/survival")
+    apart = ("leaks", "promise", "bus/survival", "nq/survival", "bus/engines/amqp")
     name, _, which = part.partition("-")
     run: dict[str, tuple[str, list[str]]] = {
         "matrix": (f"versions-{which}", [*all_of_it, "-m", "not interop and not nightly"]),
@@ -251,6 +257,7 @@ def nightly(session: nox.Session, part: str) -> None:
         "promise": ("tests", [*nightly_of, "tests/promise"]),
         "survival": ("tests", [*nightly_of, "tests/nq/survival", "tests/bus/survival", f"--ignore={SIEGE}"]),
         "siege": ("siege", ["-k", f"an_hour and {which}"]),
+        "brokers": ("brokers", [*all_of_it, "-m", "broker", *([CLUSTER] if which else [*AMQP, f"--ignore={CLUSTER}"])]),
         "leaks": ("tests", [*nightly_of, "tests/leaks", "-k", {"asyncio": "not uvloop"}.get(which, which)]),
         "fuzz": ("fuzz", []),
         "benches": ("bench", []),

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.doc_pages import PLUGINS
 
-pytest_plugins = ["pytester", "tests.flaky", "tests.watchdog", *PLUGINS]
+pytest_plugins = ["pytester", "tests.flaky", "tests.rabbitmq", "tests.watchdog", *PLUGINS]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -93,6 +93,9 @@ TIMED = (
     "wiring/test_survival.py",
 )
 
+
+#: Folders and files whose tests share a RabbitMQ: one worker runs them, so that there is one.
+ON_RABBITMQ = ("bus/engines/amqp", "test_rabbitmq.py")
 
 #: Files that read all source files: one worker parses them.
 PARSING = ("test_bounds.py", "test_exports.py", "test_layers.py", "test_security.py", "test_tests.py")
@@ -182,10 +185,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @cache
 def unit_of(name: str) -> str:
-    """Return what a test file is run with, in one worker: itself, those that are timed too, those that parse too."""
+    """Return what a test file is run with, in one worker: itself, or those that are timed too, share a RabbitMQ, or parse."""
     path = TESTS.parent / name
     if is_within(path, TIMED):
         return f"timed {path.is_relative_to(TESTS / 'nq')}"
+    if is_within(path, ON_RABBITMQ):
+        return "rabbitmq"
     return "parsing" if is_within(path, PARSING) else name
 
 
