@@ -88,7 +88,7 @@ def test_what_the_iterable_raises_withdraws() -> None:
 
 def test_a_window_that_is_announced_and_not_open_yet() -> None:
     """The window that the peer announced counts, also while the link may not use it yet: no message waits for the first."""
-    link = SimpleNamespace(announced=SimpleNamespace(window=2), window=SimpleNamespace(limit=0))
+    link = SimpleNamespace(libchirp=False, announced=SimpleNamespace(window=2), window=SimpleNamespace(limit=0))
     sent: list[Future[None]] = []
 
     def send(_: Message[Any]) -> Future[None]:

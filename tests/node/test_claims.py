@@ -53,7 +53,7 @@ BLANK = bytes(16)
 # The unit. A connection here has its link and no transport.
 
 
-def connection(link: Link, remote: Address = THERE) -> Connection:
+def connection(link: Link[Peer], remote: Address = THERE) -> Connection:
     """A connection that nobody keeps."""
     return Connection(cast("Keeper", SimpleNamespace(spin=None)), link, remote, asyncio.get_running_loop())
 

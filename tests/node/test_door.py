@@ -40,7 +40,7 @@ from redpoll.node.door import (
     remote_of,
     why_unreachable,
 )
-from redpoll.transport.connection import EARLY_FLUSH
+from redpoll.transport.writing import EARLY_FLUSH
 from tests.node.support import turns, until, within
 
 pytestmark = pytest.mark.asyncio

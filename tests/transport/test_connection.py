@@ -17,6 +17,7 @@ import pytest
 
 from redpoll import Message, Node, NotConfirmed, PeerLost, ProtocolError, Received
 from redpoll.transport import connection as connection_module
+from redpoll.transport import writing
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection, Keeper
 from tests.interop.raw import ACK, NOOP, REQ_ACK, Frame, RawLink, handshake, raw_listener
 from tests.node.processes import compute
@@ -548,7 +549,7 @@ async def unread(node: Node[Any], address: str, **options: Any) -> Connection:
 @pytest.mark.parametrize("redpoll", [False, True])
 async def test_who_reads_nothing_holds_up_no_close(redpoll: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link that is closed while its other end takes nothing of what was written is given up after a time."""
-    monkeypatch.setattr(connection_module, "CLOSING_TIME", 0.1)
+    monkeypatch.setattr(writing, "CLOSING_TIME", 0.1)
     async with make(listen=False, keepalive=None) as node, raw_listener() as listener:
         address = f"127.0.0.1:{listener.port}"
         dialling = asyncio.ensure_future(node.ready(address))
@@ -563,7 +564,7 @@ async def test_who_reads_nothing_holds_up_no_close(redpoll: bool, monkeypatch: p
 @pytest.mark.asyncio
 async def test_who_reads_on_gets_all_before_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A link that is closed stays as long as its other end takes what was written."""
-    monkeypatch.setattr(connection_module, "CLOSING_TIME", 0.2)
+    monkeypatch.setattr(writing, "CLOSING_TIME", 0.2)
     async with make(listen=False) as node, raw_listener() as listener:
         address = f"127.0.0.1:{listener.port}"
         dialling = asyncio.ensure_future(node.ready(address))

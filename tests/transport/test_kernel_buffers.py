@@ -122,7 +122,7 @@ async def test_long_bodies_set_the_limits_of_their_link() -> None:
             super().receiving(long)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redpoll.transport.connection.KernelBuffers", Noting)
+        patch.setattr("redpoll.transport.writing.KernelBuffers", Noting)
         async with Node(lambda message: None, port=0) as receiver, Node() as sender:
             await sender.send(Message(bytes(LONG), receiver.address))
             assert set_to == []

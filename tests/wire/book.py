@@ -34,7 +34,7 @@ def new_peer(address: Address | None, identity: bytes | None) -> Peer:
 
 def link(
     identity: bytes, port: int = 4000, *, dialled: bool = False, epoch: int | None = 7, listens: bool = True
-) -> Link:
+) -> Link[Peer]:
     """A link whose other end said who it is; without an epoch it is libchirp."""
     made = bare_link(dialled=dialled)
     feed(made, handshake(port, identity))
@@ -57,7 +57,7 @@ class Book(Routes):
         super().__init__(OWN, new_peer)
 
     def accept(
-        self, made: Link, remote: Address = FROM_THERE, certificate: Certificate | None = None
+        self, made: Link[Peer], remote: Address = FROM_THERE, certificate: Certificate | None = None
     ) -> tuple[Peer, Claim]:
         """Let a link in, and give it to its peer unless that is to be proven."""
         peer, claim = self.identify(Claimant(made, remote, key=certificate.public_key if certificate else None))
@@ -66,7 +66,7 @@ class Book(Routes):
             attach(peer, made, 0.0)
         return peer, claim
 
-    def dial(self, made: Link, target: Peer, remote: Address = THERE) -> Peer:
+    def dial(self, made: Link[Peer], target: Peer, remote: Address = THERE) -> Peer:
         """Give a dialled link to its peer."""
         peer, claim = self.identify(Claimant(made, remote, target))
         assert claim is Claim.PLAIN

@@ -15,6 +15,7 @@ from tests.wire.support import (
     add_link,
     feed,
     frame,
+    peer_of,
     sent,
 )
 
@@ -26,12 +27,11 @@ def submit(peer: Peer, *sendings: Sent, now: float = 0.0) -> None:
         peer.submit(out, now)
 
 
-def lose(link: Link, *, now: float = 0.0) -> None:
-    assert link.peer is not None
-    detach(link.peer, link, LOST, now)
+def lose(link: Link[Peer], *, now: float = 0.0) -> None:
+    detach(peer_of(link), link, LOST, now)
 
 
-def sent_again(peer: Peer) -> tuple[Link, Sent]:
+def sent_again(peer: Peer) -> tuple[Link[Peer], Sent]:
     """Lose the link that a message went out over; return the next one, which it is sent over again, and the message."""
     first = add_link(peer)
     submit(peer, out := Sent(retry=1))
@@ -39,19 +39,21 @@ def sent_again(peer: Peer) -> tuple[Link, Sent]:
     return add_link(peer), out
 
 
-def acknowledge(link: Link, *sendings: Sent) -> None:
+def acknowledge(link: Link[Peer], *sendings: Sent) -> None:
     for out in sendings:
         feed(link, frame(ACK, out.serial, identity=out.identity))
 
 
-def kinds(link: Link) -> list[tuple[int, int]]:
+def kinds(link: Link[Peer]) -> list[tuple[int, int]]:
     """Kind and serial of all output."""
     return [(kind & ~0x40, serial) for kind, serial, *_ in sent(link)]
 
 
-def transmit(link: Link, body: Body = b"body", kind: int = REQ_ACK, *, header: bytes = b"", **options: float) -> Sent:
+def transmit(
+    link: Link[Peer], body: Body = b"body", kind: int = REQ_ACK, *, header: bytes = b"", **options: float
+) -> Sent:
     """Write a message to a link that admits it."""
     out = Sent(body, kind, header=header, timeout=options.get("timeout"))
     assert link.admits(out)
-    link.transmit(out, 0.0)
+    link.transmit(out, peer_of(link), 0.0)
     return out

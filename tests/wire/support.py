@@ -125,7 +125,7 @@ class Feeding(Enum):
     MORE = auto()
 
 
-def feed(link: Link, data: Body, cuts: Iterable[int] = (), *, now: float = 0.0) -> None:
+def feed(link: Link[Peer], data: Body, cuts: Iterable[int] = (), *, now: float = 0.0) -> None:
     """Let a link read bytes as an owner does; `cuts` are the positions where one read ends and another begins."""
     view = memoryview(data)
     for start, stop in _between(cuts, len(view)):
@@ -141,7 +141,7 @@ def feed(link: Link, data: Body, cuts: Iterable[int] = (), *, now: float = 0.0) 
             position += count
 
 
-def reader_of(link: Link) -> Reader:
+def reader_of(link: Link[Peer]) -> Reader:
     """The reader of a link, which its owner keeps; without an owner it is in the place of the connection."""
     if link.connection is None:
         link.connection = Reader(link)
@@ -159,7 +159,7 @@ _BEHIND = 0xBE41AD
 _MORE = frame(0, _BEHIND, b"behind")
 
 
-def feed_as(link: Link, data: Body, feeding: Feeding, *, between: bytes = b"", now: float = 0.0) -> None:
+def feed_as(link: Link[Peer], data: Body, feeding: Feeding, *, between: bytes = b"", now: float = 0.0) -> None:
     """Feed in one of the three ways; what was put behind has to be read as well, and is taken out again.
 
     `between` comes before the message that is put behind, where the data alone does not make the link ready for one.
@@ -175,7 +175,7 @@ def feed_as(link: Link, data: Body, feeding: Feeding, *, between: bytes = b"", n
         feed(link, data, now=now)
 
 
-def error_of(link: Link, data: Body, feeding: Feeding) -> str:
+def error_of(link: Link[Peer], data: Body, feeding: Feeding) -> str:
     """The text of the protocol error that bytes cause, however they arrive."""
     more = _MORE if feeding is Feeding.MORE else b""
     try:
@@ -306,7 +306,7 @@ def owner(peer: Peer) -> Owned:
     return peer.owner
 
 
-def bare_link(*, dialled: bool = True, now: float = 0.0, **options: Any) -> Link:
+def bare_link(*, dialled: bool = True, now: float = 0.0, **options: Any) -> Link[Peer]:
     """A link that nothing has happened to."""
     return LibchirpLink(settings(**options), dialled=dialled, now=now, make=Work)
 
@@ -319,7 +319,7 @@ def add_link(
     dialled: bool = True,
     now: float = 0.0,
     flags: int = 0,
-) -> Link:
+) -> Link[Peer]:
     """Give a peer an open link, to a redpoll node unless `plain`; what it sent so far is taken out.
 
     `flags` are those that this end announces.
@@ -332,23 +332,23 @@ def add_link(
     return link
 
 
-def linked(**options: Any) -> Link:
+def linked(**options: Any) -> Link[Peer]:
     """An open link to a redpoll node, with its peer."""
     return add_link(make_peer(**options))
 
 
-def plain_link(**options: Any) -> Link:
+def plain_link(**options: Any) -> Link[Peer]:
     """An open link to a node that did not announce itself, with its peer."""
     return add_link(make_peer(**options), plain=True)
 
 
-def peer_of(link: Link) -> Peer:
+def peer_of(link: Link[Peer]) -> Peer:
     """The peer of a link that has one."""
     assert isinstance(link.peer, Peer)
     return link.peer
 
 
-def taken(link: Link, *, now: float = 0.0) -> bytes:
+def taken(link: Link[Peer], *, now: float = 0.0) -> bytes:
     """Take all output of a link, as an owner with an ideal transport."""
     out = bytearray()
     while link.output or link.transfers:
@@ -360,12 +360,12 @@ def taken(link: Link, *, now: float = 0.0) -> bytes:
     return bytes(out)
 
 
-def sent(link: Link, *, now: float = 0.0) -> list[tuple[int, int, bytes, bytes, bytes]]:
+def sent(link: Link[Peer], *, now: float = 0.0) -> list[tuple[int, int, bytes, bytes, bytes]]:
     """Take all output of a link as frames."""
     return frames(taken(link, now=now))
 
 
-def arrived(link: Link) -> list[tuple[int, int, bytes, bytes, bytes]]:
+def arrived(link: Link[Peer]) -> list[tuple[int, int, bytes, bytes, bytes]]:
     """Take the received messages: kind, serial, identity, header, data of each."""
     messages = link.arrived.messages[:]
     link.arrived.messages.clear()
@@ -374,7 +374,7 @@ def arrived(link: Link) -> list[tuple[int, int, bytes, bytes, bytes]]:
     ]
 
 
-def asked(link: Link, kind: int = REQ_ACK) -> Sent:
+def asked(link: Link[Peer], kind: int = REQ_ACK) -> Sent:
     """A sending that waits for the other end's reply."""
     out = Sent(b"body", kind)
     peer_of(link).submit(out, 0.0)
@@ -382,7 +382,7 @@ def asked(link: Link, kind: int = REQ_ACK) -> Sent:
     return out
 
 
-def held_bytes(link: Link) -> int:
+def held_bytes(link: Link[Peer]) -> int:
     """Bytes that a link holds of what arrived in part."""
     incoming = link.incoming
     body = incoming.current
@@ -392,7 +392,7 @@ def held_bytes(link: Link) -> int:
     return len(incoming.tail) + sum(len(each.buffer) + len(each.header) for each in bodies)
 
 
-def begin_all(link: Link, *, now: float = 0.0) -> list[Work]:
+def begin_all(link: Link[Peer], *, now: float = 0.0) -> list[Work]:
     """Move received messages to their peer's inbox, and begin those that may begin."""
     slots = peer_of(link).slots
     if link.arrived.messages:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from redpoll.wire import bodies
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Stage
@@ -103,7 +104,7 @@ def test_illegal_fragments(frames: bytes, text: str, feeding: Feeding) -> None:
 
 
 @pytest.mark.parametrize("make", [linked, plain_link])
-def test_largest_message(make: Callable[..., Link], feeding: Feeding) -> None:
+def test_largest_message(make: Callable[..., Link[Peer]], feeding: Feeding) -> None:
     """Header and body may have `max_message_size` bytes together, and not one more."""
     link = make(max_message_size=100)
     feed_as(link, frame(0, 1, bytes(94), header=b"header"), feeding)
@@ -115,7 +116,7 @@ def test_largest_message(make: Callable[..., Link], feeding: Feeding) -> None:
 
 
 @pytest.mark.parametrize("make", [linked, plain_link])
-def test_size_is_added_in_wide_arithmetic(make: Callable[..., Link], feeding: Feeding) -> None:
+def test_size_is_added_in_wide_arithmetic(make: Callable[..., Link[Peer]], feeding: Feeding) -> None:
     """chirp.md 1.5: a length of 2**32 - 1 and a header of 1 do not wrap to 0."""
     text = error_of(make(), frame(0, 1, header=b"h", size=0xFFFFFFFF), feeding)
     assert text == "message of 4294967296 bytes exceeds max_message_size of 104857600 bytes"
@@ -160,7 +161,7 @@ def test_pieces_of_one_read_move_the_others_once(monkeypatch: pytest.MonkeyPatch
         peer_of(link).submit(out, 0.0)
         feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (1000).to_bytes(8, "big"), identity=out.identity))
     moved: list[int] = []
-    monkeypatch.setattr(Peer, "answer_progressed", lambda *arguments: moved.append(arguments[3]))
+    monkeypatch.setattr(bodies, "answer_progressed", lambda *arguments: moved.append(arguments[3]))
     feed(link, frame(FRAGMENT, outs[0].serial, b"x", identity=outs[0].identity) * 100, now=0.5)
     assert len(moved) == 100 + len(outs)
     assert set(moved) == {out.serial for out in outs}
@@ -198,7 +199,7 @@ def test_an_assembled_message_does_not_turn_the_last_serial_back(feeding: Feedin
 
 
 @pytest.mark.parametrize("make", [linked, plain_link])
-def test_a_long_body_is_told_of_while_it_comes(make: Callable[..., Link]) -> None:
+def test_a_long_body_is_told_of_while_it_comes(make: Callable[..., Link[Peer]]) -> None:
     """The link reports a long body from its first piece to its last, and no other body."""
     link = make()
     body = bytes(LONG + 1)

@@ -95,7 +95,7 @@ def test_later_one_replaces(feeding: Feeding) -> None:
     link = linked()
     feed_as(link, announcement(window=2) + frame(ANNOUNCE, 3, identity=bytes(16)), feeding)
     assert link.window.limit == 2
-    assert link.announced is not None
+    assert not link.libchirp
 
 
 def test_nobody_is_told_more_than_once() -> None:

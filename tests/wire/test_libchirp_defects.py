@@ -57,7 +57,7 @@ def submit(peer: Peer, *sendings: Sent, now: float = 0.0) -> None:
         peer.submit(out, now)
 
 
-def acknowledge(link: Link, out: Sent) -> None:
+def acknowledge(link: Link[Peer], out: Sent) -> None:
     feed(link, frame(ACK, out.serial, identity=out.identity))
 
 

@@ -14,6 +14,7 @@ from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.link_timers import next_deadline, tick
 from redpoll.wire.outgoing import Stage
+from redpoll.wire.peer import Peer
 from redpoll.wire.states import LinkState
 from tests.wire.linked import transmit
 from tests.wire.support import (
@@ -136,7 +137,7 @@ def test_deadline_fits_its_field(left: float, millis: int) -> None:
     """The time left is encoded as 32 bits of milliseconds, 0 if none is left."""
     link = linked()
     out = Sent(timeout=left)
-    link.transmit(out, 0.0)
+    link.transmit(out, peer_of(link), 0.0)
     ((kind, _, _, _, data),) = sent(link)
     assert (kind, data[5:9]) == (REQ_ACK | METADATA, struct.pack("!I", millis))
 
@@ -185,14 +186,14 @@ def test_a_message_sent_again_keeps_its_serial() -> None:
         peer_of(link).serial = 9
         out = Sent(b"x", REQ_ACK | RETRY)
         out.serial = 5
-        link.transmit(out, 0.0)
+        link.transmit(out, peer_of(link), 0.0)
         assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(kind, serial)]
 
 
 # Ends of received messages
 
 
-def _received(link: Link, kind: int = REQ_ACK, serial: int = 77) -> Work:
+def _received(link: Link[Peer], kind: int = REQ_ACK, serial: int = 77) -> Work:
     feed(link, frame(kind, serial, b"work"))
     (message,) = begin_all(link)
     return message
@@ -394,7 +395,7 @@ def test_control_frames_pass_a_large_body() -> None:
     assert link.transfers
 
 
-def taken_once(link: Link) -> bytes:
+def taken_once(link: Link[Peer]) -> bytes:
     """Output that goes before the next fragment."""
     return b"".join(link.take_output())
 

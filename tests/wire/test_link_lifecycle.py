@@ -14,6 +14,7 @@ from redpoll.errors import (
     NotConfirmed,
     NotSent,
 )
+from redpoll.wire.answers import discard_answer
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.outgoing import Stage
@@ -92,7 +93,7 @@ def test_sent_again_as_often_as_asked() -> None:
     assert sendings[0].error is None
 
 
-def lost_request(peer: Peer, link: Link, body: bytes = b"", *, window: int = 0) -> tuple[Link, Sent]:
+def lost_request(peer: Peer, link: Link[Peer], body: bytes = b"", *, window: int = 0) -> tuple[Link[Peer], Sent]:
     """Lose the link that a request went out over; the next one has a window of so many messages to send it again in."""
     submit(peer, out := Sent(body, REQ_ACK | WANTED, retry=1, timeout=5.0))
     taken(link)
@@ -186,7 +187,7 @@ def test_a_discarded_answer_settles_nothing(kind: int, state: str) -> None:
         submit(peer, out := Sent(kind=REQ_ACK | WANTED))
     if state == "done":
         acknowledge(link, out)
-    peer.answer_discarded(link, out.identity, out.serial, kind)
+    discard_answer(peer, link, out.identity, out.serial, kind)
     assert type(out.error) is NoAnswer
     assert (peer.counters.late, peer.requests, len(peer.queue)) == (1, {}, 0)
     assert link.window.used == (state == "in flight" and kind == ANSWER)
@@ -198,8 +199,8 @@ def test_a_discarded_answer_ends_what_nobody_waits_for() -> None:
     link = add_link(peer)
     submit(peer, out := Sent(kind=REQ_ACK | WANTED))
     peer.withdraw(out, 0.0)
-    peer.answer_discarded(link, out.identity, out.serial, ANSWER | ACK)
-    peer.answer_discarded(link, out.identity, out.serial, ANSWER | ACK)
+    discard_answer(peer, link, out.identity, out.serial, ANSWER | ACK)
+    discard_answer(peer, link, out.identity, out.serial, ANSWER | ACK)
     assert (link.in_flight, link.window.used, peer.counters.late) == ({}, 0, 2)
 
 

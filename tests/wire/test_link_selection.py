@@ -4,7 +4,7 @@ import pytest
 
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import redundant_links
-from redpoll.wire.peer import select_link
+from redpoll.wire.peer import Peer, select_link
 from tests.wire.support import OURS, THEIRS, linked, plain_link
 
 
@@ -21,7 +21,7 @@ def test_staying_where_messages_go() -> None:
     assert seen == [links[0], links[2], links[2], links[1], None]
 
 
-def link(*, dialled: bool) -> Link:
+def link(*, dialled: bool) -> Link[Peer]:
     made = linked()
     made.dialled = dialled
     return made

@@ -52,7 +52,7 @@ BIG = 2 * LARGE
 REFUSED = ACK | RETRY
 
 
-def link_of(memory: Memory, *, plain: bool = False, peer: Peer | None = None, **options: Any) -> Link:
+def link_of(memory: Memory, *, plain: bool = False, peer: Peer | None = None, **options: Any) -> Link[Peer]:
     """An open link of a node with that memory, to a node of its own."""
     own = settings(identity=OURS, **options)
     peer = Peer(THERE, THEIRS, own, SlotPool(1024, memory), Owned(), 0) if peer is None else peer
@@ -64,12 +64,12 @@ def link_of(memory: Memory, *, plain: bool = False, peer: Peer | None = None, **
     return link
 
 
-def peer_at(link: Link) -> Peer:
+def peer_at(link: Link[Peer]) -> Peer:
     assert isinstance(link.peer, Peer)
     return link.peer
 
 
-def filled(limit: int = 100 * KIB) -> tuple[Memory, Link]:
+def filled(limit: int = 100 * KIB) -> tuple[Memory, Link[Peer]]:
     """A memory at its limit: a body in part that has all of it."""
     memory = Memory(limit)
     link = link_of(memory)
@@ -426,9 +426,9 @@ class Sharing(RuleBasedStateMachine):
         super().__init__()
         self.memory = Memory(LIMIT)
         self.now = 0.0
-        self.links: list[Link] = []
-        self.coming: dict[Link, deque[int]] = {}
-        self.data: dict[Link, bytearray] = {}
+        self.links: list[Link[Peer]] = []
+        self.coming: dict[Link[Peer], deque[int]] = {}
+        self.data: dict[Link[Peer], bytearray] = {}
         self.serial = 0
         self.sent = 0
         self.ended = 0
@@ -450,7 +450,7 @@ class Sharing(RuleBasedStateMachine):
     def read(self, number: int, count: int) -> None:
         self.bring(self.links[number], count)
 
-    def bring(self, link: Link, count: int) -> None:
+    def bring(self, link: Link[Peer], count: int) -> None:
         data = self.data[link]
         if not data or link.incoming.paused:
             return
@@ -461,7 +461,7 @@ class Sharing(RuleBasedStateMachine):
         reader_of(link).received(SHARED, count, self.now)
         self.after(link)
 
-    def after(self, link: Link) -> None:
+    def after(self, link: Link[Peer]) -> None:
         if link.arrived.messages:
             peer_at(link).slots.inbox.add(link)
         if link.incoming.paused:
@@ -488,7 +488,7 @@ class Sharing(RuleBasedStateMachine):
         if stalled is not None:
             self.lose([*map(id, self.links)].index(id(stalled)))
 
-    def read_on(self, link: Link) -> None:
+    def read_on(self, link: Link[Peer]) -> None:
         self.memory.paused.pop(link, None)
         reader_of(link).read_on(SHARED, self.now)
         self.after(link)

@@ -13,6 +13,7 @@ from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.metadata import MAX_METADATA
+from redpoll.wire.peer import Peer
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -433,7 +434,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @given(mutated(), CUTS, st.sampled_from([linked, plain_link]))
-def test_mutated_streams(data: bytes, cuts: list[int], make: Callable[..., Link]) -> None:
+def test_mutated_streams(data: bytes, cuts: list[int], make: Callable[..., Link[Peer]]) -> None:
     """Broken bytes parse, or raise ProtocolError, in memory bounded by what was received; every sending is settled."""
     link = make(max_message_size=1_000_000)
     peer = peer_of(link)

@@ -10,6 +10,7 @@ from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.output import OUTPUT_LIMIT
+from redpoll.wire.peer import Peer
 from redpoll.wire.runs import transmit_run
 from tests.wire.support import (
     REQ_ACK,
@@ -28,8 +29,10 @@ from tests.wire.support import (
 )
 
 
-def run(link: Link, messages: Iterator[Message[bytes]], limit: int = 1000) -> tuple[int, Message[bytes] | None, bool]:
-    count, leftover, _, ended = transmit_run(link, messages, THERE, bytes, limit, raw=True)
+def run(
+    link: Link[Peer], messages: Iterator[Message[bytes]], limit: int = 1000
+) -> tuple[int, Message[bytes] | None, bool]:
+    count, leftover, _, ended = transmit_run(peer_of(link), link, messages, THERE, bytes, limit, raw=True)
     return count, leftover, ended
 
 
@@ -44,7 +47,7 @@ def test_a_run_writes_what_single_sends_write(size: int) -> None:
     one, other = add_link(make_peer(serial=0xFFFFFFF8)), add_link(make_peer(serial=0xFFFFFFF8))
     assert run(one, iter(messages)) == (20, None, True)
     for message in messages:
-        other.transmit(Sent(message.data, 0, message=message), 0.0)
+        other.transmit(Sent(message.data, 0, message=message), peer_of(other), 0.0)
     assert taken(one) == taken(other)
     assert (one.window.used, one.window.used_bytes) == (other.window.used, other.window.used_bytes)
     assert peer_of(one).serial == peer_of(other).serial
@@ -57,7 +60,7 @@ def test_a_run_of_many_sizes_writes_what_single_sends_write() -> None:
     one, other = add_link(make_peer(serial=0xFFFFFFFA)), add_link(make_peer(serial=0xFFFFFFFA))
     assert run(one, iter(messages), limit=9) == (9, None, False)
     for message in messages[:9]:
-        other.transmit(Sent(message.data, 0, message=message), 0.0)
+        other.transmit(Sent(message.data, 0, message=message), peer_of(other), 0.0)
     assert one.output_size == other.output_size
     assert taken(one) == taken(other)
     assert (one.window.used, one.window.used_bytes) == (other.window.used, other.window.used_bytes)
@@ -167,7 +170,9 @@ def test_a_run_that_raises() -> None:
 def test_data_of_a_run_is_encoded() -> None:
     """Data that is not bytes goes through the serializer."""
     link = linked()
-    transmit_run(link, iter([Message("text", THERE)]), THERE, lambda data: str(data).encode(), 5, raw=True)
+    transmit_run(
+        peer_of(link), link, iter([Message("text", THERE)]), THERE, lambda data: str(data).encode(), 5, raw=True
+    )
     assert [data for *_, data in sent(link)] == [b"text"]
 
 
@@ -175,7 +180,9 @@ def test_bytes_are_encoded_too_unless_raw() -> None:
     """Only a serializer that leaves bytes as they are is passed over for them."""
     link = linked()
     for raw in (False, True):
-        transmit_run(link, iter([Message(b"x", THERE)]), THERE, lambda data: b"<" + data + b">", 5, raw=raw)
+        transmit_run(
+            peer_of(link), link, iter([Message(b"x", THERE)]), THERE, lambda data: b"<" + data + b">", 5, raw=raw
+        )
     assert [data for *_, data in sent(link)] == [b"<x>", b"x"]
 
 
@@ -189,7 +196,7 @@ def test_what_was_encoded_of_the_one_left_over_is_handed_back() -> None:
         made.append(data.encode())
         return made[-1]
 
-    count, leftover, encoded, ended = transmit_run(link, iter([large]), THERE, encode, 5, raw=True)
+    count, leftover, encoded, ended = transmit_run(peer_of(link), link, iter([large]), THERE, encode, 5, raw=True)
     assert (count, ended) == (0, False)
     assert leftover is large
     assert encoded is made[0]

@@ -49,7 +49,7 @@ def patient(**options: float) -> Peer:
     return make_peer(resume=30.0, **options)
 
 
-def show(link: Link, body: bytes) -> None:
+def show(link: Link[Peer], body: bytes) -> None:
     feed(link, frame(SESSION, 0, body, identity=bytes(16)))
 
 
@@ -62,7 +62,7 @@ def failed(out: Sent) -> tuple[type[BaseException], type[BaseException | None]]:
 # By which record the other end knows this one
 
 
-def telling(peer: Peer, record: bytes | None = None, *, epoch: int = 7) -> Link:
+def telling(peer: Peer, record: bytes | None = None, *, epoch: int = 7) -> Link[Peer]:
     """A link whose ends both announce their records, and the other end's record, if it was received."""
     link = add_link(peer, announced=announcement(epoch=epoch, flags=TELLS_RECORD), flags=TELLS_RECORD)
     if record is not None:
@@ -467,7 +467,7 @@ def test_what_had_no_turn_beside_another_link_is_still_for_its_run() -> None:
     assert failed(out) == (NotConfirmed, PeerLost)
 
 
-def _beside_a_new_run(*sendings: Sent) -> tuple[Peer, Link, Link]:
+def _beside_a_new_run(*sendings: Sent) -> tuple[Peer, Link[Peer], Link[Peer]]:
     """A peer restarted while its former link is open: that link, with these messages not begun on it, and the new one."""
     peer = patient(fragment_size=10)
     first = add_link(peer)

@@ -54,13 +54,13 @@ from tests.wire.support import (
 WITHDRAWN = bytes((Withdrawn.code,))
 
 
-def receive(link: Link, *serials: int, kind: int = REQ_ACK) -> None:
+def receive(link: Link[Peer], *serials: int, kind: int = REQ_ACK) -> None:
     """Let messages of four bytes arrive and wait."""
     feed(link, b"".join(frame(kind, serial, b"work") for serial in serials))
     peer_of(link).slots.inbox.add(link)
 
 
-def begin(link: Link, *, now: float = 0.0) -> Work:
+def begin(link: Link[Peer], *, now: float = 0.0) -> Work:
     message = peer_of(link).slots.begin(now)
     assert isinstance(message, Work)
     return message
@@ -540,7 +540,7 @@ def test_redpoll_is_never_stopped() -> None:
 
 
 @pytest.mark.parametrize("make", [linked, plain_link])
-def test_overrun(make: Callable[..., Link]) -> None:
+def test_overrun(make: Callable[..., Link[Peer]]) -> None:
     """A peer that sends more than it may, libchirp at once, is not read while more than `lookahead` waits."""
     link = make(lookahead=50 * OVERHEAD, window=8, slots=100)
     slots = peer_of(link).slots
@@ -576,11 +576,11 @@ def test_overrun_over_another_link(plain: bool) -> None:
 # Messages that outlive their link
 
 
-def lose(link: Link) -> None:
+def lose(link: Link[Peer]) -> None:
     detach(peer_of(link), link, PeerLost(THERE, "cut"), 0.0)
 
 
-def window_told(link: Link) -> list[int]:
+def window_told(link: Link[Peer]) -> list[int]:
     """The windows announced over a link since its output was last taken."""
     return [struct.unpack_from("!I", identity, 6)[0] for kind, _, identity, _, _ in sent(link) if kind == NOOP]
 

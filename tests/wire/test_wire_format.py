@@ -19,6 +19,7 @@ from redpoll.wire.handshake import Handshake
 from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import Field
+from redpoll.wire.peer import Peer
 from redpoll.wire.session import FENCED, RECORD, Shown
 from redpoll.wire.states import TRANSITIONS, Event, LinkState
 from tests.doc_pages import blocks
@@ -51,7 +52,9 @@ PAGE = ROOT / "docs" / "explanation" / "wire-format.md"
 TEXT = PAGE.read_text()
 
 
-def named(link: Link, body: bytes, kind: int = REQ_ACK, *, timeout: float | None = None, header: bytes = b"") -> Sent:
+def named(
+    link: Link[Peer], body: bytes, kind: int = REQ_ACK, *, timeout: float | None = None, header: bytes = b""
+) -> Sent:
     """Send a message that has the page's identity."""
     out = Sent(body, kind, header=header, timeout=timeout)
     out.identity = NAME
@@ -70,31 +73,31 @@ def sent_again() -> bytes:
     link = linked()
     out = Sent(b"hello", REQ_ACK | RETRY)
     out.identity, out.serial = NAME, 1
-    link.transmit(out, 0.0)
+    link.transmit(out, peer_of(link), 0.0)
     return taken(link)
 
 
-def received(link: Link) -> Work:
+def received(link: Link[Peer]) -> Work:
     """A request with the page's identity and serial, being handled."""
     feed(link, frame(REQ_ACK | WANTED, 0x11223344, b"?"))
     (job,) = begin_all(link)
     return job
 
 
-def plain(act: Callable[[Link], None]) -> bytes:
+def plain(act: Callable[[Link[Peer]], None]) -> bytes:
     link = plain_link()
     peer_of(link).serial = 7
     act(link)
     return taken(link)
 
 
-def ending(act: Callable[[Link, Work], object]) -> bytes:
+def ending(act: Callable[[Link[Peer], Work], object]) -> bytes:
     link = linked()
     act(link, received(link))
     return taken(link)
 
 
-def control(act: Callable[[Link], object]) -> bytes:
+def control(act: Callable[[Link[Peer]], object]) -> bytes:
     link = linked()
     act(link)
     return taken(link)
@@ -108,7 +111,7 @@ def goodbye(said: Goodbye) -> bytes:
     return taken(link)
 
 
-def credit(link: Link) -> None:
+def credit(link: Link[Peer]) -> None:
     link.receive_window.announce(16, 1 << 20)
     for _ in range(4):
         link.credit(1, 10)
@@ -145,7 +148,9 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
     "refusal: the handler raised": lambda: ending(lambda link, job: link.refuse(job, HandlerFailed.code, "no")),
     "answer": lambda: ending(lambda link, job: link.answer(job, b"ok", b"H", ends=False)),
     "answer that acknowledges": lambda: ending(lambda link, job: link.answer(job, b"ok", ends=True)),
-    "probe to libchirp, serial 8 being the next": lambda: plain(lambda link: cast("LibchirpLink", link).probe()),
+    "probe to libchirp, serial 8 being the next": lambda: plain(
+        lambda link: cast("LibchirpLink", link).probe(peer_of(link))
+    ),
     "announcement: 1 slot, a window of 64 messages and 4 MiB, messages up to 100 MiB": lambda: Announcement(
         slots=1, window=64, window_bytes=4 << 20, max_message_size=100 << 20, epoch=0xDECADE00
     ).encode(),

@@ -57,8 +57,7 @@ def _limit(future: Any) -> int:
     """Return the window of the peer that a message goes to, or a default if it is not known."""
     link = future.peer.link if hasattr(future, "peer") else None
     # As announced: the link has it later, once the peer has its record of this node.
-    announced = None if link is None else link.announced
-    return _OPEN_AT_FIRST if announced is None else max(1, announced.window)
+    return _OPEN_AT_FIRST if link is None or link.libchirp else max(1, link.announced.window)
 
 
 def _finish(futures: _Open, completed: int) -> int:

@@ -209,7 +209,7 @@ class Admission:
             elif proven is not None:
                 self._proven_twin(proven, link)
 
-    def _proven_twin(self, connection: Connection, known: Link) -> None:
+    def _proven_twin(self, connection: Connection, known: Link[Peer]) -> None:
         """Give a dialled connection the peer of an accepted link that is proven to be its twin, unless it is in use."""
         peer, twin = connection.link.peer, known.peer
         begun = peer is None or any(link.in_flight or link.transfers or link.written for link in peer.links)
@@ -277,7 +277,7 @@ class Admission:
         """Tell the remote node that it is rejected and that none of its messages was accepted; then close."""
         link = connection.link
         _drop(link)
-        if link.announced is None:
+        if link.libchirp:
             # libchirp cannot be told.
             connection.fail(error)
         elif link.state in (LinkState.OPEN, LinkState.LEFT):
@@ -334,7 +334,7 @@ def _leave_former(connection: Connection, peer: Peer) -> None:
 def _info(connection: Connection) -> PeerInfo:
     link = connection.link
     address = _claimant(connection).place if connection.target is None else connection.target.address
-    return PeerInfo(address, link.remote_identity, False, link.announced is not None, connection.certificate)
+    return PeerInfo(address, link.remote_identity, False, not link.libchirp, connection.certificate)
 
 
 def _drop(link: Link) -> None:

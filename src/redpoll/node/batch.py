@@ -107,7 +107,7 @@ class Stream:
         peer = owner.routes.at(address)
         while True:
             link = peer.link
-            if link is None or link.announced is None:
+            if link is None or link.libchirp:
                 owner.forget_if_idle(peer)
                 return _END, None
             places = peer.free_window
@@ -123,7 +123,7 @@ class Stream:
                 return _END, None
             try:
                 written, leftover, body, ended = transmit_run(
-                    link, messages, address, owner.serializer.encode, min(places, _RUN), raw=owner.raw
+                    peer, link, messages, address, owner.serializer.encode, min(places, _RUN), raw=owner.raw
                 )
             finally:
                 # Even if the iterable raises: its earlier messages are in the output.
@@ -147,7 +147,7 @@ class Stream:
             raise BatchError(self._completed, self._completed, error) from error
         self._open.append(future)
         link = future.peer.link
-        limit = link.announced.window if link is not None and link.announced is not None else _OPEN_AT_FIRST
+        limit = _OPEN_AT_FIRST if link is None or link.libchirp else link.announced.window
         await self._settle(max(limit, 1) - 1)
 
     async def _settle(self, most: int) -> None:

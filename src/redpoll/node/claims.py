@@ -52,7 +52,7 @@ class OpenClaim(NamedTuple):
     connection: Connection
     peer: Peer
     number: bytes
-    received: dict[Link, int]
+    received: dict[Link[Peer], int]
     asked: float
 
     @property
@@ -154,7 +154,7 @@ class Claims:
             for other in (*self._dialled.get(link.remote_identity, ()), *self._dialled.get(None, ())):
                 if other is connection:
                     continue
-                if other.link.announced is not None:
+                if not other.link.libchirp:
                     _prove(other, number, connection)
                 elif _may_lead_to(other, link):
                     self._owed[other] = number, connection

@@ -142,8 +142,7 @@ class Completion:
         try:
             value = self._serializer.decode(message.data)
         except DecodeError as error:
-            announced = message.link.announced
-            theirs = None if announced is None else announced.serializer
+            theirs = message.link.announced.serializer
             if theirs not in {None, self._serializer.name}:
                 error.hint = f"the peer's serializer is {theirs}: both nodes need the same"
             raise
@@ -175,7 +174,7 @@ class Completion:
             MessageTooLarge: It exceeds the limit of this node or of the peer.
         """
         link = message.link
-        if link.announced is None:
+        if link.libchirp:
             if self._config.answer_libchirp:
                 self._send(message.reply(result))
         elif message.kind & WANTED:
@@ -203,7 +202,7 @@ class Completion:
             MessageTooLarge: It exceeds the limit of this node or of the peer.
         """
         link = message.link
-        if message.frame[4] & _REQUEST != _REQUEST or link.announced is None or link.state is LinkState.CLOSED:
+        if message.frame[4] & _REQUEST != _REQUEST or link.libchirp or link.state is LinkState.CLOSED:
             return False
         body = self._encode_answer(link, result)
         if message.phase:
@@ -216,7 +215,7 @@ class Completion:
         """Send an answer while the message goes on."""
         link = message.link
         peer = link.peer
-        if link.announced is None or not message.kind & WANTED:
+        if link.libchirp or not message.kind & WANTED:
             await self._send(message.reply(data, header=header))
             return
         link = _link_for(message)
@@ -253,4 +252,4 @@ def _link_for(message: ReceivedMessage[Any]) -> Any:
     if link not in peer.links:
         # Also one that is being left.
         link = peer.link or next(iter(peer.links), None)
-    return link if link is not None and link.announced is not None else None
+    return link if link is not None and not link.libchirp else None

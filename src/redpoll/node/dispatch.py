@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.checks import call_problem, is_async
 from redpoll.errors import Cancelled, HandlerFailed, SendError, UsageError
-from redpoll.transport.connection import EARLY_FLUSH
+from redpoll.transport.writing import EARLY_FLUSH
 from redpoll.wire.frames import ACK, WANTED
 from redpoll.wire.link import Link
 from redpoll.wire.output import OUTPUT_LIMIT

@@ -165,7 +165,7 @@ class Shutdown:
         working = self._working()
         for connection in list(peers.connections):
             link = connection.link
-            if link.accepting and not _needed(link) and not (working and link.announced is None):
+            if link.accepting and not _needed(link) and not (working and link.libchirp):
                 link.leave(keep_sending=working)
                 connection.wake()
         if not peers.receiver.claiming and not peers.pool.used:
@@ -227,7 +227,7 @@ def _needed(link: Link) -> bool:
     done: its answer may still be under way.
     """
     peer = link.peer
-    if link.transfers or (peer is not None and (peer.queue or peer.requests)):
+    if link.transfers or (peer is not None and peer.awaits_link):
         return True
     return any(out.kind & WANTED for out in link.in_flight.values())
 
@@ -237,7 +237,7 @@ def _awaits_goodbye(link: Link) -> bool:
 
     Closing a socket with unread data would reset the connection, and lose acknowledgements under way.
     """
-    return link.state is LinkState.LEAVING and link.announced is not None and not link.unreleased
+    return link.state is LinkState.LEAVING and not link.libchirp and not link.unreleased
 
 
 # Forks

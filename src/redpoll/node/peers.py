@@ -171,7 +171,7 @@ class Peers:
         """Make a connection that this node dials for a peer."""
         return Connection(self, self._new_link(dialled=True), remote, self.loop, peer)
 
-    def _new_link(self, *, dialled: bool) -> Link:
+    def _new_link(self, *, dialled: bool) -> Link[Peer]:
         now = self.loop.time()
         return LibchirpLink(
             self.settings,
@@ -283,7 +283,7 @@ class Peers:
 
     def _check_serializer(self, peer: Peer, link: Link) -> None:
         """Refuse messages of another serializer: they might decode to something else."""
-        theirs = None if link.announced is None else link.announced.serializer
+        theirs = link.announced.serializer
         if theirs is None or theirs == self._reads or not link.arrived.messages:
             return
         text = f"encoded with {theirs}, but this node decodes {self._reads}"
@@ -451,4 +451,4 @@ def _in_order(connection: Connection, error: RedpollError) -> bool:
     if link.state in (LinkState.LEAVING, LinkState.PARTING) or isinstance(error, Closed):
         return True
     closed_there = connection.error is None and error.__cause__ is None
-    return closed_there and (link.announced is None or link.state is LinkState.LEFT)
+    return closed_there and (link.libchirp or link.state is LinkState.LEFT)

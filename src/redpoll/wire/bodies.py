@@ -9,7 +9,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from redpoll.errors import ProtocolError
+from redpoll.errors import Busy, ProtocolError
+from redpoll.wire.answers import answer_progressed, discard_answer, is_awaited, take_answer
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.frames import (
     ANSWER,
@@ -49,7 +50,7 @@ class Bodies:
 
     __slots__ = ("_incoming", "_link", "_max_size", "_progress_at", "_rejecting", "data_type")
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link[Peer]) -> None:
         self._link = link
         self._incoming = link.incoming
         self._max_size = link.settings.max_message_size
@@ -59,12 +60,9 @@ class Bodies:
         #: When the requests whose answers arrive in fragments last had their deadlines extended.
         self._progress_at = float("-inf")
 
-    def received(self, count: int) -> bool:
+    def received(self, body: Assembly, count: int) -> bool:
         """Note `count` bytes that were read into the current body; return True if its current frame is complete."""
         incoming = self._incoming
-        body = incoming.current
-        if body is None:
-            return True
         body.filled += count
         incoming.missing -= count
         self._note_progress(body)
@@ -81,7 +79,7 @@ class Bodies:
         """Read a message or an answer of any shape."""
         identity, serial, size, header_size, kind = PREAMBLE.unpack_from(source, pos)
         link = self._link
-        if link.announced is None:
+        if link.libchirp:
             kind &= LIBCHIRP_BITS
         stop: int = pos + PREAMBLE_SIZE + size + header_size
         lengths = _read_lengths(source, pos, end, kind)
@@ -134,18 +132,18 @@ class Bodies:
     def _known(self, body: Assembly) -> bool:
         """Return True if a resent message in fragments was received before; checked early, while that is remembered."""
         link = self._link
-        peer: Peer | None = link.peer
+        peer = link.peer
         if peer is None or body.discarded:
             return False
         frame = (body.identity, body.serial, body.size, body.header, body.kind, b"")
         return peer.slots.resent(link.make(frame, link))
 
     def _awaits(self, identity: bytes, serial: int) -> bool:
-        peer: Peer | None = self._link.peer
+        peer = self._link.peer
         if peer is None:
             # Any answer may be one that a request waits for.
             return len(self._incoming.answers) <= MAX_DISCARDED
-        return peer.awaits_answer(self._link, identity, serial)
+        return is_awaited(peer, self._link, identity, serial)
 
     def _accepts(self, serial: int, kind: int) -> bool:
         """Return True if a message is accepted, which its first frame decides: a goodbye in between applies to later ones.
@@ -154,7 +152,7 @@ class Bodies:
         keeps no record, and resent ones, whose serials are out of order on the link.
         """
         link = self._link
-        if kind & (ANSWER | CONTROL_MASK) or link.announced is None:
+        if kind & (ANSWER | CONTROL_MASK) or link.libchirp:
             return True
         if not link.accepting:
             return not kind & REQ_ACK or kind & RETRY != 0
@@ -198,25 +196,25 @@ class Bodies:
     def _note_progress(self, body: Assembly) -> None:
         """Extend the deadlines of requests whose answers are arriving: bodies take turns, so progress counts for all."""
         link = self._link
-        peer: Peer | None = link.peer
+        peer = link.peer
         if peer is None:
             return
         now = link.liveness.last_received
         if body.kind & ANSWER:
-            peer.answer_progressed(link, body.identity, body.serial, now)
+            answer_progressed(peer, link, body.identity, body.serial, now)
         if self._progress_at == now:
             # Once per read, however many pieces it has.
             return
         self._progress_at = now
         for identity, serial in self._incoming.answers:
-            peer.answer_progressed(link, identity, serial, now)
+            answer_progressed(peer, link, identity, serial, now)
 
     def _complete(self, body: Assembly) -> None:
         self._incoming.end(body)
         if body.discarded:
-            peer: Peer | None = self._link.peer
+            peer = self._link.peer
             if body.kind & ANSWER and peer is not None:
-                peer.answer_discarded(self._link, body.identity, body.serial, body.kind)
+                discard_answer(peer, self._link, body.identity, body.serial, body.kind)
         else:
             buffer = body.buffer
             # The sender counts its deadline from the last byte.
@@ -239,15 +237,15 @@ class Bodies:
         deadline: float | None,
     ) -> None:
         link = self._link
-        peer: Peer | None = link.peer
+        peer = link.peer
         message = link.make((identity, serial, total + len(header), header, kind, data, deadline), link)
         if kind & ANSWER:
             if peer is not None:
-                peer.answered(message)
+                take_answer(peer, message)
             else:
                 link.arrived.messages.append(message)
             return
-        if link.announced is None:
+        if link.libchirp:
             if (peer is None or not answered(peer, message)) and link.accepting:
                 link.arrived.messages.append(message)
             return
@@ -272,7 +270,7 @@ class Bodies:
         body = self._incoming.waiting
         link = self._link
         kind = self._incoming.waiting_kind if body is None else body.kind
-        if link.announced is None or link.peer is None or kind & ANSWER:
+        if link.libchirp or link.peer is None or kind & ANSWER:
             return False
         if body is None:
             self._rejecting = True
@@ -286,9 +284,16 @@ class Bodies:
         known = body.kind & again == again and self._known(body)
         self._incoming.discard(body)
         link = self._link
-        peer: Peer | None = link.peer
-        if not known and peer is not None:
-            peer.reject_partial(link, body)
+        peer = link.peer
+        if known or peer is None:
+            return
+        peer.counters.received += 1
+        peer.counters.refused += 1
+        link.memory.tally.memory_refused += 1
+        if body.kind & REQ_ACK:
+            link.refuse(body, Busy.code, "the node is at its memory_limit")
+        else:
+            link.credit(1, body.size)
 
 
 def _read_lengths(source: Any, pos: int, end: int, kind: int) -> tuple[int, int, int] | None:

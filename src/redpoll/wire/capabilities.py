@@ -14,6 +14,7 @@ from redpoll.wire.frames import PREAMBLE, Control
 __all__ = [
     "MESSAGE_UNIT",
     "NOT_LISTENING",
+    "NO_ANNOUNCEMENT",
     "SERIALIZERS",
     "SHOWS_SESSION",
     "TELLS_RECORD",
@@ -61,8 +62,8 @@ class Announcement(NamedTuple):
     #: Maximum size of header and body that the node accepts, in bytes; on the wire in units of 1 KiB, rounded down. 0
     #: means less than one unit, or not announced.
     max_message_size: int
-    #: Random for each start, 32 bits: distinguishes runs of a node with a configured identity.
-    epoch: int
+    #: Random for each start, 32 bits: distinguishes runs of a node with a configured identity. libchirp has none.
+    epoch: int | None
     #: `NOT_LISTENING`, `SHOWS_SESSION`, `TELLS_RECORD` and the number of the serializer; unknown bits are ignored.
     flags: int = 0
     version: int = VERSION
@@ -101,6 +102,10 @@ class Announcement(NamedTuple):
             flags=flags,
             version=min(version, VERSION),
         )
+
+
+#: In place of the announcement of libchirp, and of any node that has not announced itself yet.
+NO_ANNOUNCEMENT = Announcement(slots=0, window=0, window_bytes=0, max_message_size=0xFFFFFFFF, epoch=None)
 
 
 def serializer_flags(name: str) -> int:

@@ -24,7 +24,7 @@ from redpoll.wire.frames import (
     decode_refusal,
 )
 from redpoll.wire.link import Link
-from redpoll.wire.link_lifecycle import note_shown, on_announcement, on_goodbye
+from redpoll.wire.link_lifecycle import note_shown, on_announcement, on_cancel, on_goodbye
 from redpoll.wire.outgoing import Outgoing
 from redpoll.wire.peer import Peer
 from redpoll.wire.send_errors import with_cause
@@ -40,7 +40,9 @@ MAX_UNANSWERED_PINGS = 8
 _GOODBYES = {bytes((each,)): each for each in Goodbye}
 
 
-def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos: int, end: int, now: float) -> int:
+def read_other(
+    link: Link[Peer], bodies: Bodies, shared: memoryview, source: Any, pos: int, end: int, now: float
+) -> int:
     """Read an acknowledgement or a control frame, and apply it.
 
     Args:
@@ -60,7 +62,7 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     """
     identity, serial, size, header_size, kind = PREAMBLE.unpack_from(source, pos)
     stop: int = pos + PREAMBLE_SIZE + size + header_size
-    if link.announced is None:
+    if link.libchirp:
         _plain(link, identity, serial, size + header_size, kind)
         return stop
     if kind & NOOP:
@@ -75,14 +77,13 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
         raise ProtocolError(f"refusal of {size} bytes exceeds the limit of {LARGE}")
     if stop > end:
         return -1
-    out = link.in_flight.get(serial)
-    if out is None or out.identity != identity:
+    out, peer = link.in_flight.get(serial), link.peer
+    if out is None or peer is None or out.identity != identity:
         stray(link, serial, out)
         return stop
     link.ended(out)
-    peer: Peer = link.peer
     if kind & RETRY:  # the same bit: a refusal
-        _refused(link, out, bytes(source[stop - size : stop]))
+        _refused(peer, out, bytes(source[stop - size : stop]))
     elif kind & out.kind & WANTED:
         hint = "return a value there, or await message.respond(…), or use send()"
         peer.fail(out, NoAnswer(out.message, out.timeout, peer.address, "the handler there returned None", hint))
@@ -91,8 +92,7 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     return stop
 
 
-def _refused(link: Link, out: Outgoing, body: bytes) -> None:
-    peer: Peer = link.peer
+def _refused(peer: Peer, out: Outgoing, body: bytes) -> None:
     code, text = decode_refusal(body)
     if code == ANSWERED and out.kind & WANTED:
         why, hint = "its answer was lost with the link", "answers are not kept: ask again if that does no harm"
@@ -102,7 +102,7 @@ def _refused(link: Link, out: Outgoing, body: bytes) -> None:
         peer.refused(out, REFUSALS.get(code, Refused)(out.message, text, peer.address))
 
 
-def _plain(link: Link, identity: bytes, serial: int, size: int, kind: int) -> None:
+def _plain(link: Link[Peer], identity: bytes, serial: int, size: int, kind: int) -> None:
     """Apply a frame other than a message from a node that has not announced itself."""
     if size or kind & REQ_ACK:
         raise ProtocolError("acknowledgement or probe with a header or data, or that requests an acknowledgement")
@@ -114,7 +114,7 @@ def _plain(link: Link, identity: bytes, serial: int, size: int, kind: int) -> No
         libchirp.confirmed(link.peer, identity)
 
 
-def _control(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos: int, end: int) -> int:
+def _control(link: Link[Peer], bodies: Bodies, shared: memoryview, source: Any, pos: int, end: int) -> int:
     identity, serial, size, header_size, kind = PREAMBLE.unpack_from(source, pos)
     stop: int = pos + PREAMBLE_SIZE + size
     if header_size or kind & (REQ_ACK | ACK):
@@ -132,14 +132,14 @@ def _control(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos: i
     return stop
 
 
-def stray(link: Link, serial: int, out: Outgoing | None) -> None:
+def stray(link: Link[Peer], serial: int, out: Outgoing | None) -> None:
     """Count an acknowledgement that matches nothing in flight as late.
 
     Raises:
         ProtocolError: Its serial matches a message in flight and its identity does not. A correct peer never sends
             that, and tolerating it would cost time in proportion to the messages in flight.
     """
-    peer: Peer | None = link.peer
+    peer = link.peer
     if peer is None:
         return
     if out is None:
@@ -148,13 +148,13 @@ def stray(link: Link, serial: int, out: Outgoing | None) -> None:
     raise ProtocolError(f"acknowledgement of message {serial} with the identity of another")
 
 
-def _announce(link: Link, identity: bytes, serial: int, body: bytes) -> None:
+def _announce(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
     announcement = Announcement.decode(identity, serial)
     if announcement is not None and link.announcement_received(announcement) and link.peer is not None:
         on_announcement(link.peer, link)
 
 
-def _ping(link: Link, identity: bytes, serial: int, body: bytes) -> None:
+def _ping(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
     if link.writable:
         link.control(Control.PONG, serial)
     elif serial not in link.unanswered_pings and len(link.unanswered_pings) < MAX_UNANSWERED_PINGS:
@@ -162,12 +162,12 @@ def _ping(link: Link, identity: bytes, serial: int, body: bytes) -> None:
         link.unanswered_pings.append(serial)
 
 
-def _pong(link: Link, identity: bytes, serial: int, body: bytes) -> None:
+def _pong(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
     """Note a pong: its arrival proves life, and its number may answer a ping that the owner waits for."""
     link.pings.pop(serial, None)
 
 
-def _goodbye(link: Link, identity: bytes, serial: int, body: bytes) -> None:
+def _goodbye(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
     said = _GOODBYES.get(body)
     if said is None:
         raise ProtocolError(f"invalid goodbye: {body[:16].hex() or 'empty'}")
@@ -177,22 +177,22 @@ def _goodbye(link: Link, identity: bytes, serial: int, body: bytes) -> None:
         link.goodbye_received(said, serial, 0)
 
 
-def _credit(link: Link, identity: bytes, serial: int, body: bytes) -> None:
+def _credit(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
     if len(body) != 16:
         raise ProtocolError(f"credit frame of {len(body)} bytes, expected 16")
     link.credit_received(body)
 
 
-def _cancel(link: Link, identity: bytes, serial: int, body: bytes) -> None:
+def _cancel(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
     hard = body == b"\x01"
     if link.peer is not None:
-        link.peer.cancelled(link, serial, hard=hard)
+        on_cancel(link.peer, link, serial, hard)
     elif len(link.arrived.cancels) < link.settings.window:
         # A correct peer has no more messages to cancel: none of them can have ended.
         link.arrived.cancels.append((serial, hard))
 
 
-def _session(link: Link, identity: bytes, serial: int, body: bytes) -> None:
+def _session(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
     if body[:1] == session.SHOWN:
         shown = session.Shown.decode(body)
         if shown is None or link.shown is not None:

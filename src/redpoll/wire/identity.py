@@ -67,15 +67,15 @@ class Claimant(NamedTuple):
         link = self.link
         if self.remote.kind != "tcp" or link.handshake is None:
             return None
-        listens = link.announced is None or not link.announced.flags & NOT_LISTENING
+        listens = not link.announced.flags & NOT_LISTENING
         return Address("tcp", self.remote.host, link.handshake.port if listens else 0)
 
     @property
     def awaits_secret(self) -> bool:
         """True if an accepted link has still to show its secret, which precedes all messages."""
         link = self.link
-        announced = link.announced is not None and link.announced.flags & SHOWS_SESSION
-        return bool(announced) and not link.dialled and link.shown is None and not link.arrived.messages
+        shows = link.announced.flags & SHOWS_SESSION != 0
+        return shows and not link.dialled and link.shown is None and not link.arrived.messages
 
     def is_run_of(self, peer: Peer) -> bool:
         """Return True if a link showed a peer's key and announces the same run of its node."""
@@ -363,9 +363,10 @@ class Routes:
         dialled = next(filter(_is_dialled, same), None)
         if dialled is not None or (peer.identity or b"") >= self._own:
             return dialled, dialled is not None
-        return next(
-            (each for each in same if each.certificate is None and any(map(_is_accepted, each.links))), None
-        ), False
+        for each in same:
+            if each.certificate is None and any(link.sending and not link.dialled for link in each.links):
+                return each, False
+        return None, False
 
     def _named(self, peer: Peer, identity: bytes) -> Peer:
         """Set the identity of a peer that was known by its address only."""
@@ -411,19 +412,14 @@ def _is_dialled(peer: Peer) -> bool:
     return over_tcp and peer.certificate is None and any(link.dialled and link.sending for link in peer.links)
 
 
-def _is_accepted(link: Link) -> bool:
-    """Return True if an accepted link can be sent over."""
-    return link.sending and not link.dialled
-
-
 def _claimed(peer: Peer, claimant: Claimant, same_run: bool) -> Claim | None:
     """Return what a link claims that may be a peer's; None if it is not."""
     link, key = claimant.link, claimant.key
-    announced = link.announced is not None and peer.epoch is not None
+    announced = not link.libchirp and peer.epoch is not None
     if not may_be(peer, key):
         # The node may have changed its key since its links were made; only these can tell.
         return Claim.TO_PROVE if key is not None and announced and peer.links else None
-    if not peer.links or (peer.epoch is None and link.announced is None):
+    if not peer.links or (peer.epoch is None and link.libchirp):
         # No link holds the identity; or libchirp, which keeps two links and cannot prove anything.
         return Claim.PLAIN
     if same_run and (link.shown is None or not link.shown.seconds):

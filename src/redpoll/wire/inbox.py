@@ -89,7 +89,7 @@ class Inbox(deque[Inbound[Any]]):
         waiting = len(self) - self.withdrawn
         settings = self._settings
         allowed, limit = 0, settings.lookahead
-        if link.announced is not None and not (self._max_waiting > limit and self._memory.full):
+        if not link.libchirp and not (self._max_waiting > limit and self._memory.full):
             # At the node's memory limit every peer has the allowance of a libchirp peer.
             window = max(settings.window_bytes, WINDOW_UNIT)
             allowed, limit = settings.window, limit + window + window // 4

@@ -14,7 +14,7 @@ from redpoll.wire.frames import ACK, PREAMBLE, REQ_ACK, RETRY, WANTED, Control, 
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Outgoing, Stage
-from redpoll.wire.output import APART, OUTPUT_LIMIT
+from redpoll.wire.output import APART, OUTPUT_LIMIT, LinkPeer
 from redpoll.wire.peer import Peer
 from redpoll.wire.send_errors import too_large_error
 from redpoll.wire.states import LinkState
@@ -23,15 +23,20 @@ from redpoll.wire.transfer import Transfer
 __all__ = ["LibchirpLink", "answered", "confirmed"]
 
 
-class LibchirpLink(Link):
+class LibchirpLink(Link[Peer]):
     """A link whose other end has not announced itself: what every link is at first. An announcement makes it a `Link`."""
 
     __slots__ = ()
 
+    libchirp = True
+
     def announcement_received(self, announcement: Announcement) -> bool:
         """Apply the first announcement, and speak redpoll from now on."""
         self.__class__ = Link  # type: ignore[assignment]  # both have the same slots
-        return Link.announcement_received(self, announcement)
+        Link.announcement_received(self, announcement)
+        if self.state is LinkState.LEAVING:
+            self._send_goodbye()
+        return True
 
     @property
     def drained(self) -> bool:
@@ -55,23 +60,22 @@ class LibchirpLink(Link):
     @property
     def ready(self) -> bool:
         """True if no message waits to be confirmed."""
-        peer: Peer = self.peer
-        return self.writable and self.sending and not peer.unconfirmed
+        peer = self.peer
+        return self.writable and self.sending and peer is not None and not peer.unconfirmed
 
     def admits(self, out: Outgoing) -> bool:
         """Return True if a message may be written now: none may overtake a large one, and one may be unconfirmed."""
         if not self.writable or self.output_size > OUTPUT_LIMIT or not self.sending or self.transfers:
             return False
-        peer: Peer | None = self.peer
+        peer = self.peer
         if peer is None:
             return True
         # One unconfirmed message (chirp.md 1.6). A message to resend to a node that announced itself before waits until
         # it does so here: without the retry bit it would be handled again.
         return not (out.kind & RETRY and peer.epoch is not None) and not (out.kind & REQ_ACK and peer.unconfirmed)
 
-    def transmit(self, out: Outgoing, now: float) -> None:
+    def transmit(self, out: Outgoing, peer: LinkPeer, now: float) -> None:
         """Write a message in libchirp's format, a large one in one frame."""
-        peer: Peer = self.peer
         if out.size > self.max_size:
             peer.fail(out, too_large_error(out, self.max_size, peer.address))
             return
@@ -84,7 +88,7 @@ class LibchirpLink(Link):
         kind = out.kind & REQ_ACK
         if now - self.liveness.last_used > 0.75 * self.settings.reuse_time:
             # The other end may be about to close an idle link: a probe finds out instead of the message (chirp.md 1.7).
-            self.probe()
+            self.probe(peer)
         peer.counters.sent += 1
         self.liveness.last_used = now
         # The other end may still announce itself, and then its window counts this message too.
@@ -95,7 +99,7 @@ class LibchirpLink(Link):
         if len(body) > self.settings.fragment_size:
             self.transfers.append(Transfer(out, kind, self.settings.fragment_size, whole=True))
             return
-        self._put(PREAMBLE.pack(out.identity, self.number(out), len(body), len(out.header), kind) + out.header)
+        self._put(PREAMBLE.pack(out.identity, self.number(out, peer), len(body), len(out.header), kind) + out.header)
         if len(body):
             self.output.append(body)
             self.output_size += len(body)
@@ -105,14 +109,12 @@ class LibchirpLink(Link):
         if not kind:
             self.written.append(out)
 
-    def probe(self) -> None:
+    def probe(self, peer: LinkPeer) -> None:
         """Write libchirp's NOOP, which keeps an idle link open at the other end and requests nothing."""
-        peer: Peer = self.peer
         self._put(control_frame(Control.ANNOUNCE, peer.next_serial()))
 
-    def number(self, out: Outgoing) -> int:
+    def number(self, out: Outgoing, peer: LinkPeer) -> int:
         """Assign a new serial, also to a message that is resent: it has no other here."""
-        peer: Peer = self.peer
         out.serial = peer.next_serial(self.in_flight)
         if out.kind & REQ_ACK:
             self.in_flight[out.serial] = out
@@ -126,7 +128,7 @@ class LibchirpLink(Link):
 
     def acknowledge(self, message: Inbound[Any], kind: int = ACK) -> None:
         """Acknowledge a message over any link: over the newest, if its own is lost."""
-        peer: Peer = self.peer
+        peer: Peer = self.peer  # type: ignore[assignment]  # what began has one
         if self.state is LinkState.CLOSED:
             link = next((each for each in reversed(peer.links) if each.sending), None)
             if link is not None:
@@ -156,7 +158,7 @@ def confirmed(peer: Peer, identity: bytes) -> None:
         out = next(iter(link.in_flight.values()), None)
         if out is not None and out.identity == identity:
             link.ended(out)
-            if link.announced is None and out.kind & WANTED and out.stage != Stage.ENDED:
+            if link.libchirp and out.kind & WANTED and out.stage != Stage.ENDED:
                 peer.mark_done(out)
             else:
                 # This includes a message sent over another link, on which the peer announced itself.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, PeerLost, RedpollError
+from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, PeerLost, RedpollError, Withdrawn
+from redpoll.wire.answers import take_answer
 from redpoll.wire.frames import ANSWER, REQ_ACK, RETRY, Goodbye
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
@@ -23,6 +24,7 @@ __all__ = [
     "hand_over",
     "note_shown",
     "on_announcement",
+    "on_cancel",
     "on_goodbye",
     "redundant_links",
     "reset",
@@ -35,19 +37,19 @@ _FOR_GOOD = frozenset((Goodbye.UP_TO, Goodbye.NONE))
 _FINAL = (Closed, NotAuthorized, Fenced)
 
 
-def attach(peer: Peer, link: Link, now: float) -> None:
+def attach(peer: Peer, link: Link[Peer], now: float) -> None:
     """Add a link to the peer that it was found to belong to."""
     link.peer = peer
     link.release_early()
     peer.links.append(link)
     note_shown(peer, link)
     peer.last_error = None
-    if link.announced is not None:
+    if not link.libchirp:
         on_announcement(peer, link)
     peer.pump(now)
 
 
-def on_announcement(peer: Peer, link: Link) -> None:
+def on_announcement(peer: Peer, link: Link[Peer]) -> None:
     """Apply the first announcement on a link of this peer, which comes with the handshake, or late, behind messages."""
     renewed = peer.epoch is not None and peer.epoch != link.epoch
     if renewed:
@@ -63,7 +65,7 @@ def on_announcement(peer: Peer, link: Link) -> None:
     peer.record_sent = link.send_record(peer.record) or peer.record_sent
     link.arrived.messages[:] = [message for message in link.arrived.messages if not _is_known(peer, message)]
     for serial, hard in link.arrived.cancels:
-        peer.cancelled(link, serial, hard=hard)
+        on_cancel(peer, link, serial, hard)
     link.arrived.cancels.clear()
     link.reannounce(*peer.slots.window)
     former = [each for each in peer.links if _is_former(peer, each)]
@@ -79,13 +81,24 @@ def on_announcement(peer: Peer, link: Link) -> None:
 def _is_known(peer: Peer, message: Inbound[Any]) -> bool:
     """Return True if a message received before its link had a peer is a duplicate or an answer; otherwise note it."""
     if message.kind & ANSWER:
-        peer.answered(message)
+        take_answer(peer, message)
         return True
     if message.kind & REQ_ACK:
         if message.kind & RETRY and peer.slots.resent(message):
             return True
         peer.unacked[message.serial] = message
     return False
+
+
+def on_cancel(peer: Peer, link: Link, serial: int, hard: bool) -> None:
+    """Apply a cancel frame of the peer for one of its messages."""
+    part = link.incoming.drop(serial)
+    if part is None or part.discarded:
+        peer.slots.withdraw(serial, hard)
+    elif part.kind & REQ_ACK:
+        link.refuse(part, Withdrawn.code, "withdrawn by its sender before it was complete")
+    else:
+        link.credit(1, part.size)
 
 
 def on_goodbye(peer: Peer, link: Link, said: Goodbye, last: int) -> None:
@@ -97,7 +110,7 @@ def on_goodbye(peer: Peer, link: Link, said: Goodbye, last: int) -> None:
         fail_former(peer, PeerLost(peer.address, RESTARTED), late)
 
 
-def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
+def detach(peer: Peer, link: Link[Peer], error: RedpollError, now: float) -> None:
     """Remove a lost link: messages in flight on it fail as not confirmed, or are resent.
 
     They are resent if the session continues, or if their sender allowed a retry. If the link was to a former run of the
@@ -151,7 +164,7 @@ def _open_on(peer: Peer, link: Link, error: RedpollError, resumes: bool) -> list
     link.written.clear()
     transfers.clear()
     again = []
-    kept = peer.session if resumes and link.announced is not None else None
+    kept = peer.session if resumes and not link.libchirp else None
     why = error._reason(peer.address) if in_flight else ""
     for out in in_flight:
         if out.stage == Stage.SENT and out.kind & REQ_ACK and (kept is not None or out.retry > 0):
@@ -183,7 +196,7 @@ def redundant_links(links: Sequence[Link], ours: bytes, theirs: bytes | None) ->
         ours: Identity of this node.
         theirs: Identity of the peer; None if unknown.
     """
-    redpoll = [each for each in links if each.announced is not None and each.sending]
+    redpoll = [each for each in links if not each.libchirp and each.sending]
     if len(redpoll) < 2 or theirs is None:
         return []
     keep = next((each for each in reversed(redpoll) if each.dialled == (ours < theirs)), redpoll[-1])
@@ -225,7 +238,7 @@ def _survives(peer: Peer, link: Link, error: RedpollError) -> bool:
     if session.away or _is_former(peer, link):
         # The link never said which run it is to; or it is to a former run, and says nothing about the present one.
         return True
-    if link.announced is None or link.goodbye in _FOR_GOOD:
+    if link.libchirp or link.goodbye in _FOR_GOOD:
         return False
     return link.state is not LinkState.PARTING or bool(link.in_flight or link.transfers or session.again)
 

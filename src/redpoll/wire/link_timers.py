@@ -5,7 +5,7 @@ from __future__ import annotations
 from redpoll.address import Address
 from redpoll.errors import PeerLost
 from redpoll.wire.frames import Control
-from redpoll.wire.link import Link, LinkPeer
+from redpoll.wire.link import Link
 from redpoll.wire.liveness import MIN_PROGRESS, Liveness
 
 __all__ = ["next_deadline", "tick", "watch_transfer"]
@@ -21,7 +21,7 @@ def watch_transfer(link: Link) -> None:
 
 def next_deadline(link: Link) -> float:
     """Return when to call `tick()`."""
-    alive = link.liveness.next_deadline(link.announced is not None)
+    alive = link.liveness.next_deadline(not link.libchirp)
     due = link.liveness.idle_at if alive is None else min(alive, link.liveness.idle_at)
     watched = link.stall_detector.at
     return due if watched is None else min(due, watched)
@@ -37,13 +37,14 @@ def tick(link: Link, now: float) -> PeerLost | bool:
         silent = now - link.liveness.last_received >= link.settings.reuse_time
         if silent and link.incoming.unfinished and not link.reading_paused:
             return _too_slow(link, f"transfer of a message stalled: nothing received in {link.settings.reuse_time:g} s")
-        peer: LinkPeer | None = link.peer
-        if link.liveness.unused(now) and not link.busy and (peer is None or not peer.awaits_link):
+        if link.liveness.unused(now) and not link.busy and (link.peer is None or not link.peer.awaits_link):
             link.leave(accept_all=True)
-    if link.handshake is not None and _transfer_stalled(link, now):
+    excused = link.reading_paused or link.incoming.awaiting_peer
+    oldest = link.incoming.oldest(link.bytes_received)
+    if link.handshake is not None and link.stall_detector.stalled(oldest, link.bytes_received, now, excused=excused):
         timeout = link.settings.transfer_timeout
         return _too_slow(link, f"transfer of a message stalled: less than {MIN_PROGRESS} bytes in {timeout:g} s")
-    verdict = link.liveness.tick(now, link.announced is not None)
+    verdict = link.liveness.tick(now, not link.libchirp)
     if isinstance(verdict, str):
         return PeerLost(_address(link), verdict)
     if verdict is not None:
@@ -52,15 +53,7 @@ def tick(link: Link, now: float) -> PeerLost | bool:
 
 
 def _address(link: Link) -> Address | None:
-    peer: LinkPeer | None = link.peer
-    return None if peer is None else peer.address
-
-
-def _transfer_stalled(link: Link, now: float) -> bool:
-    excused = link.reading_paused or link.incoming.awaiting_peer
-    return link.stall_detector.stalled(
-        link.incoming.oldest(link.bytes_received), link.bytes_received, now, excused=excused
-    )
+    return None if link.peer is None else link.peer.address
 
 
 def _too_slow(link: Link, reason: str) -> PeerLost:

@@ -1,7 +1,7 @@
 """The sending half of a peer, over all its links: queue, requests, deadlines, and the ends of sendings.
 
 A peer outlives its links. What gaining and losing a link does to messages in flight, and to the session that waits for
-the next link, is in link_lifecycle.py, and libchirp's confirmations are in libchirp.py.
+the next link, is in link_lifecycle.py. Answers end requests in answers.py, and libchirp's confirmations are in libchirp.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import (
-    Busy,
     ConfirmTimeout,
     Expired,
     NoAnswer,
@@ -24,10 +23,8 @@ from redpoll.errors import (
     Refused,
     SendError,
     ShuttingDown,
-    Withdrawn,
 )
-from redpoll.wire.assembly import Assembly
-from redpoll.wire.frames import ACK, REQ_ACK, RETRY, WANTED
+from redpoll.wire.frames import REQ_ACK, RETRY, WANTED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.memory import Memory
@@ -98,9 +95,9 @@ class Peer:
     #: `slots.unacked`.
     unacked: dict[int, Inbound[Any]] = field(init=False)
     #: Its open links, oldest first.
-    links: list[Link] = field(init=False, default_factory=list)
+    links: list[Link[Peer]] = field(init=False, default_factory=list)
     #: The link used for messages.
-    link: Link | None = field(init=False, default=None)
+    link: Link[Peer] | None = field(init=False, default=None)
     #: Messages to be written.
     queue: SendQueue = field(init=False)
     #: Requests whose work is done and whose answer is pending, and requests to resend: by serial, for libchirp by
@@ -137,7 +134,7 @@ class Peer:
         requests = self.requests
         overasked = requests and out.kind & WANTED and requests.count >= self.settings.send_queue_limit
         if link is not None and not self.queue and not overasked and link.admits(out):
-            link.transmit(out, now)
+            link.transmit(out, self, now)
             deadline = out.deadline
             if deadline is not None and (self.armed is None or deadline < self.armed):
                 self.owner.arm(self, deadline)
@@ -176,7 +173,7 @@ class Peer:
                 self.fail_unsent(out, NotSent(out.message, FORGOTTEN, self.address))
                 continue
             queue.remove(out)
-            link.transmit(out, now)
+            link.transmit(out, self, now)
             # The window may have been freed over another link.
             self.owner.wake(link)
 
@@ -200,7 +197,7 @@ class Peer:
         """Number of messages that a peer which did not announce itself has not acknowledged: at most one."""
         count = 0
         for link in self.links:
-            if link.announced is None:
+            if link.libchirp:
                 count += len(link.in_flight)
                 if link.transfers:
                     count += sum(1 for out in link.transfers.unbegun() if out.kind & REQ_ACK)
@@ -230,7 +227,7 @@ class Peer:
 
     # Ends of sendings
 
-    def _leave(self, out: Outgoing) -> None:
+    def drop(self, out: Outgoing) -> None:
         """Take a sending that ends before its answer out of the queue, the requests and the session."""
         out.stage = Stage.ENDED
         out.deadline = None
@@ -246,7 +243,7 @@ class Peer:
             return
         if not isinstance(error, Refused):
             self.counters.errors += 1
-        self._leave(out)
+        self.drop(out)
         out.settle(None, error)
 
     def fail_unsent(self, out: Outgoing, error: NotSent, cause: BaseException | None = None) -> None:
@@ -289,7 +286,7 @@ class Peer:
 
     def awaits_answers(self, link: Link) -> bool:
         """Return True if requests sent over a link of an announced peer are handled and not answered: it closes the link."""
-        return link.announced is not None and bool(self.requests) and bool(self.requests.over(link))
+        return not link.libchirp and bool(self.requests) and bool(self.requests.over(link))
 
     def answer(self, out: Outgoing, message: Inbound[Any]) -> None:
         """End a request with its answer."""
@@ -298,77 +295,13 @@ class Peer:
         self.counters.received += 1
         out.settle(message, None)
 
-    # Answers of an announced peer
-
-    def answered(self, message: Inbound[Any]) -> None:
-        """Apply an answer; with the ACK bit it is the acknowledgement too."""
-        frame = message.frame
-        link: Link = message.link
-        message.phase = 1
-        out = self._find_request(link, frame[0], frame[1])
-        if out is None:
-            self.counters.late += 1
-            return
-        if frame[4] & ACK:
-            link.ended(out)
-        if out.stage == Stage.ENDED or not out.kind & WANTED:
-            self.counters.late += 1
-            if frame[4] & ACK:
-                self.confirmed(out)
-            return
-        if self.requests:
-            self._stop_resending(out)
-            self._leave(out)
-        self.answer(out, message)
-
-    def answer_discarded(self, link: Link, identity: bytes, serial: int, kind: int) -> None:
-        """Apply an answer that was discarded since no request waited for it: it completes none."""
-        out = self._find_request(link, identity, serial)
-        self.counters.late += 1
-        if out is None:
-            return
-        if kind & ACK:
-            link.ended(out)
-        if out.kind & WANTED:
-            self._stop_resending(out)
-            self.fail(out, NoAnswer(out.message, out.timeout, self.address))
-        elif kind & ACK:
-            self.confirmed(out)
-
-    def awaits_answer(self, link: Link, identity: bytes, serial: int) -> bool:
-        """Return True if a request waits for an answer over a link."""
-        out = self._find_request(link, identity, serial)
-        return out is not None and out.stage != Stage.ENDED and out.kind & WANTED != 0
-
-    def answer_progressed(self, link: Link, identity: bytes, serial: int, now: float) -> None:
-        """Extend the deadline of a request: a piece of its large answer arrived."""
-        out = self._find_request(link, identity, serial)
-        if out is not None and out.kind & WANTED:
-            out.progress(now)
-
-    def _find_request(self, link: Link, identity: bytes, serial: int) -> Outgoing | None:
-        """Return the request that an answer is for."""
-        waiting = self.requests.get(serial)
-        out = waiting[0] if waiting else link.in_flight.get(serial)
-        if out is None and len(self.links) > 1:
-            # The peer lost the link that the request went over, and this end has not noticed yet.
-            out = next((each.in_flight[serial] for each in self.links if serial in each.in_flight), None)
-        return out if out is not None and out.identity == identity else None
-
-    @staticmethod
-    def _stop_resending(out: Outgoing) -> None:
-        """Take a request that was answered before it was resent off the link that was to write it."""
-        link: Link | None = out.link
-        if link is not None and out in link.transfers.unbegun():
-            link.forget(out)
-
     def withdraw(self, out: Outgoing, now: float, *, hard: bool = False) -> None:
         """Withdraw a sending whose caller stopped waiting: stop what can be stopped, and settle nothing."""
         stage = out.stage
         if stage == Stage.ENDED:
             return
         link: Link | None = out.link
-        if stage == Stage.SENT and link is not None and link.announced is None:
+        if stage == Stage.SENT and link is not None and link.libchirp:
             # libchirp has no cancel frame: until its deadline the message blocks the next one.
             out.stage = Stage.ENDED
             self.requests.drop(out)
@@ -380,7 +313,7 @@ class Peer:
             return
         if stage not in (Stage.QUEUED, Stage.DONE):
             self._send_cancel(out, hard)
-        self._leave(out)
+        self.drop(out)
         out.release_body()
 
     def _send_cancel(self, out: Outgoing, hard: bool) -> bool:
@@ -392,32 +325,10 @@ class Peer:
         self.owner.wake(link)
         return cut
 
-    # Receiving
-
     def forget_all(self) -> None:
         """Drop all outcomes: the peer was restarted, and its serials mean other messages now."""
         self.slots.forget_all()
         self.record = (self.record + 1) & 0xFFFFFFFFFFFFFFFF
-
-    def cancelled(self, link: Link, serial: int, *, hard: bool) -> None:
-        """Apply a cancel frame of the peer for one of its messages."""
-        part = link.incoming.drop(serial)
-        if part is None or part.discarded:
-            self.slots.withdraw(serial, hard)
-        elif part.kind & REQ_ACK:
-            link.refuse(part, Withdrawn.code, "withdrawn by its sender before it was complete")
-        else:
-            link.credit(1, part.size)
-
-    def reject_partial(self, link: Link, part: Assembly) -> None:
-        """Refuse a message of the peer that the node has no memory for; its body is discarded."""
-        self.counters.received += 1
-        self.counters.refused += 1
-        self.memory.tally.memory_refused += 1
-        if part.kind & REQ_ACK:
-            link.refuse(part, Busy.code, "the node is at its memory_limit")
-        else:
-            link.credit(1, part.size)
 
     # Queue
 
@@ -480,13 +391,13 @@ class Peer:
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             elif stage == Stage.SENT and self._send_cancel(out, out.hard):
                 self.fail_unsent(out, Expired(out.message, out.timeout, "being written", self.address))
-            elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & REQ_ACK:
+            elif stage == Stage.SENT and link is not None and not link.libchirp and out.kind & REQ_ACK:
                 out.stage = Stage.WITHDRAWING
                 out.deadline = now + WITHDRAW_GRACE
             else:
                 error = ConfirmTimeout(out.message, out.timeout, self.address)
                 self.fail(out, error)
-                if link is None or link.announced is not None or link not in self.links:
+                if link is None or not link.libchirp or link not in self.links:
                     continue
                 # As libchirp does: a late acknowledgement could not be distinguished from the next message's, and
                 # nothing can be written behind a message that it does not read.
@@ -533,7 +444,7 @@ def _crossed_goodbye(out: Outgoing) -> bool:
     return all(transfer.out is not out for transfer in link.transfers)
 
 
-def select_link(links: Sequence[Link], present: Link | None) -> Link | None:
+def select_link(links: Sequence[Link[Peer]], present: Link[Peer] | None) -> Link[Peer] | None:
     """Return the link to send over from now on, or None. `links` are oldest first.
 
     libchirp uses the newest of two. Any open link will do for us, and the present one keeps the order.

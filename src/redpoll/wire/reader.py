@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Any
 
 from redpoll.errors import OtherProtocol, TLSError
+from redpoll.wire.answers import take_answer
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.controls import read_other, stray
 from redpoll.wire.frames import (
@@ -64,7 +65,7 @@ class Reader:
 
     __slots__ = ("_bodies", "_incoming", "_link", "_max_size", "_offer", "_others", "more_of_stream")
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link[Peer]) -> None:
         self._link = link
         self._max_size = link.settings.max_message_size
         self._incoming = link.incoming
@@ -106,7 +107,7 @@ class Reader:
         incoming = self._incoming
         self.more_of_stream = False
         if incoming.current is not None:
-            if self._bodies.received(count):
+            if self._bodies.received(incoming.current, count):
                 self._offer = _SHORT_READ
             return arrived
         offer = self._offer
@@ -174,7 +175,7 @@ class Reader:
     def _parse(self, shared: memoryview, pos: int, end: int, now: float) -> int:
         """Parse the frames in `shared[pos:end]`; return where the unfinished rest begins."""
         link = self._link
-        announced = link.announced is not None
+        announced = not link.libchirp
         small = min(self._max_size, LARGE)
         timed = small + _DEADLINE_SIZE
         unpack = PREAMBLE.unpack_from
@@ -183,7 +184,7 @@ class Reader:
         append = link.arrived.messages.append
         in_flight = link.in_flight
         accepting = link.accepting and link.resent_elsewhere is None
-        peer: Peer | None = link.peer
+        peer = link.peer
         bodies = self._bodies
         incoming = self._incoming
         data_type = bodies.data_type
@@ -295,7 +296,7 @@ class Reader:
                 and peer is not None
             ):
                 self._others += 1
-                peer.answered(make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
+                take_answer(peer, make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
                 pos = stop
                 # A task that waited for the answer may have stopped the node at once.
                 accepting = link.accepting and link.resent_elsewhere is None
@@ -307,7 +308,7 @@ class Reader:
                 pos = consumed
                 if incoming.current is not None:
                     return pos
-                announced = link.announced is not None
+                announced = not link.libchirp
                 accepting = link.accepting and link.resent_elsewhere is None
                 peer = link.peer
 

@@ -46,7 +46,7 @@ class Requests(dict[int | bytes, list[Outgoing]]):
 
     def drop(self, out: Outgoing) -> None:
         """Abandon a request; a late answer of libchirp is not delivered as a message."""
-        if out.link is not None and out.link.announced is None and out.kind & WANTED:
+        if out.link is not None and out.link.libchirp and out.kind & WANTED:
             abandoned = self.abandoned
             if abandoned is None:
                 abandoned = self.abandoned = {}

@@ -27,6 +27,7 @@ _SERIALS = 1 << 32
 
 
 def transmit_run(
+    peer: Peer,
     link: Link,
     messages: Iterator[Message[Any]],
     address: Address,
@@ -38,7 +39,8 @@ def transmit_run(
     """Write small unacknowledged messages in a row, without an object per sending.
 
     Args:
-        link: The link to write to; it has a peer.
+        peer: The peer.
+        link: The link to write to, one of its links.
         messages: The messages; the next one is requested only when it may be written.
         address: Address of all messages of the run; another one ends it.
         encode: Encodes the data.
@@ -49,9 +51,6 @@ def transmit_run(
         Number of messages written; the message that ended the run because it cannot be part of one (`NO_MESSAGE` for an
         item that is None), or None; its encoded data, if it was encoded; and whether `messages` is exhausted.
     """
-    peer: Peer | None = link.peer
-    if peer is None:
-        return 0, None, None, False
     prefix = identity_prefix()
     output = link.output
     sent_before = link.bytes_sent

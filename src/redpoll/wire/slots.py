@@ -64,7 +64,7 @@ class Slots:
     pool: SlotPool
     counters: Counters
     #: The peer's open links, oldest first; the peer changes the list.
-    links: list[Link]
+    links: Sequence[Link]
     owner: LinkOwner
     #: Maximum of `running`, the number of messages in slots.
     limit: int = field(init=False)
@@ -230,7 +230,7 @@ class Slots:
         self.drop_withdrawn(link)
         promises, refused = [], []
         for message in link.arrived.messages:
-            if link.accepting and link.announced is not None and message.kind & (REQ_ACK | RETRY) == REQ_ACK:
+            if link.accepting and not link.libchirp and message.kind & (REQ_ACK | RETRY) == REQ_ACK:
                 if self.unacked.get(message.serial) is message:
                     del self.unacked[message.serial]
                 link.reject_from(message.serial)

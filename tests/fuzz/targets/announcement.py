@@ -51,7 +51,7 @@ def _keep_to_it(identity: bytes, serial: int, found: Announcement | None) -> Non
     peer = make_peer()
     link = bare_link()
     feed(link, handshake() + frame(NOOP, serial, identity=identity), now=_NOW)
-    assert (link.announced is None) == (found is None)
+    assert link.libchirp == (found is None)
     attach(peer, link, _NOW)
     taken(link)
     sendings = [Sent(bytes(size)) for size in (0, 100, 2000, 100)]

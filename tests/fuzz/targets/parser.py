@@ -125,7 +125,7 @@ class _Reading:
                 self._read(piece)
         except (ProtocolError, TLSError) as broken:
             error = broken
-            if self.link.peer is None and self.link.announced is not None:
+            if self.link.peer is None and not self.link.libchirp:
                 # In pieces it would have had its peer before it broke.
                 attach(self.peer, self.link, _NOW)
         self._take()
@@ -142,7 +142,7 @@ class _Reading:
 
         No node does. Which messages a cancel means depends then on how many were taken before it.
         """
-        late = self.late and self.link.announced is not None
+        late = self.late and not self.link.libchirp
         return late or (self.state == BARE and self.peer.counters.refused > 0)
 
     def _read(self, piece: bytes) -> None:
@@ -162,9 +162,9 @@ class _Reading:
     def _act(self) -> None:
         """What a connection does after each read."""
         link = self.link
-        if link.peer is None and (link.announced is not None or link.incoming.awaiting_peer):
+        if link.peer is None and (not link.libchirp or link.incoming.awaiting_peer):
             attach(self.peer, link, _NOW)
-            self.late = link.announced is None
+            self.late = link.libchirp
             if link.incoming.awaiting_peer:
                 reader_of(link).resume(SHARED, _NOW)
         self._take()

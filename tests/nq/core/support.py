@@ -102,7 +102,7 @@ class Pair:
         self.station = Alone()
         self.session = Session(self.station, PEER, nq.ConnectionOptions(**options))
         self.peer: Peer
-        self.link: Link
+        self.link: Link[Peer]
 
     def hello(self, **options: Any) -> None:
         """A process of the peer is there, and has said hello."""

@@ -59,7 +59,7 @@ class Job(Inbound[Any]):
 class Port:
     """One end of a connection: it reads and writes for a link, as redpoll.transport.connection does."""
 
-    def __init__(self, end: End, link: Link, wire: PipeStream, high_water: int) -> None:
+    def __init__(self, end: End, link: Link[Peer], wire: PipeStream, high_water: int) -> None:
         link.connection = self
         self.end = end
         self.link = link
@@ -127,7 +127,7 @@ class Port:
         now = self.end.clock.now
         if link.peer is None:
             expected = self.end.patient and self.end.announces and self.other.end.announces
-            if link.handshake is None or (expected and link.announced is None):
+            if link.handshake is None or (expected and link.libchirp):
                 return
             attach(self.end.peer, link, now)
             if link.incoming.awaiting_peer:
@@ -152,7 +152,7 @@ class Port:
         peer = link.peer
         if link.state in (LinkState.LEFT, LinkState.PARTING) and peer is not None and peer.link is link:
             peer.pump(self.end.clock.now)
-        parting = link.state is LinkState.PARTING or (link.state is LinkState.LEAVING and link.announced is None)
+        parting = link.state is LinkState.PARTING or (link.state is LinkState.LEAVING and link.libchirp)
         if parting and not link.busy:
             self.lose(PeerLost(THERE, "goodbye"))
 
@@ -272,7 +272,7 @@ class End:
         body = answer_to(job.tag, self.answer_size)
         if job.link.state is LinkState.CLOSED:
             link = self.peer.link
-            if link is not None and link.announced is not None:
+            if link is not None and not link.libchirp:
                 link.answer(job, body, ends=False)
             self.peer.slots.release(job)
         else:

@@ -96,7 +96,7 @@ class FaultyPeers(TwoPeers):
         for port in self._ports():
             if port.wire.silent or port.other.wire.silent:
                 # What looks like libchirp is not asked whether it is there: the node ends such a link by its own clocks.
-                assert port.link.announced is None or port.other.link.announced is None, port
+                assert port.link.libchirp or port.other.link.libchirp, port
                 port.lose(PeerLost(None, "silent since the handshake"))
 
     @staticmethod

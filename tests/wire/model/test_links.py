@@ -79,7 +79,7 @@ class Side:
             reader_of(self.link).received(shared, size, 0.0)
             del room
             data = data[size:]
-        if self.link.peer is None and self.link.announced is not None:
+        if self.link.peer is None and not self.link.libchirp:
             attach(self.peer, self.link, 0.0)
         self.late += list(self.peer.queue)[: len(self.peer.queue) - queued]  # type: ignore[arg-type]
         for message in self.link.arrived.messages:
@@ -122,7 +122,7 @@ class TwoLinks(RuleBasedStateMachine):
         admitted = me.link.admits(out)
         assert admitted == (room and me.link.sending)
         if admitted:
-            me.link.transmit(out, 0.0)
+            me.link.transmit(out, me.peer, 0.0)
             me.outs.append(out)
 
     @rule(side=SIDES)
@@ -166,7 +166,7 @@ class TwoLinks(RuleBasedStateMachine):
     @rule(side=SIDES)
     def ping(self, side: int) -> None:
         me = self.sides[side]
-        if me.link.announced is not None:
+        if not me.link.libchirp:
             me.link.control(Control.PING, 77)
             me.pings += 1
 

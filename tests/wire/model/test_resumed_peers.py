@@ -147,7 +147,7 @@ class ResumedPeers(TwoEnds):
         for end in self.ends if hasattr(self, "ends") else ():
             session = end.peer.session
             assert len(session.again) <= WINDOW
-            assert session.away <= (not end.peer.links or not end.peer.links[0].announced)
+            assert session.away <= (not end.peer.links or end.peer.links[0].libchirp)
             waiting = [out for out in end.peer.queue if out.stage == 0]
             assert (len(end.peer.queue), end.peer.queue.size) == (len(waiting), sum(out.size for out in waiting))
 
