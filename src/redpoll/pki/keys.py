@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
@@ -81,7 +81,8 @@ def read_key(pem: bytes, where: object) -> PrivateKey | None:
     except TypeError as error:
         hint = f"decrypt it: openssl pkey -in {where} -out FILE"
         raise UsageError(f"the private key in {where} is encrypted", hint) from error
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, UnsupportedAlgorithm, InternalError) as error:
+        # The last comes for a key of the wrong length.
         raise UsageError(f"the private key in {where} cannot be read", "restore the file, or make it again") from error
     if not isinstance(key, PrivateKey):
         raise UsageError(f"the private key in {where} is neither EC nor RSA", "make it with redpoll pki")
