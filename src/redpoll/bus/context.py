@@ -90,6 +90,8 @@ def check_headers(headers: object) -> None:
 def inherit(headers: Mapping[str, Any] | None, timeout: float | None) -> tuple[Mapping[str, Any] | None, float | None]:
     """Return headers and timeout of a message, with those of the running handler, and within its deadline."""
     context = CURRENT.get()
+    if context is OUTSIDE:
+        return headers, timeout
     if context.headers:
         headers = {**context.headers, **headers} if headers else context.headers
     left = context.left

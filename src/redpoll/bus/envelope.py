@@ -13,6 +13,7 @@ from redpoll.serializers.base import Buffer, Serializer
 from redpoll.serializers.parts import Encoded, gather
 
 __all__ = [
+    "KINDS",
     "MAX_HEAD",
     "Envelope",
     "Outcome",
@@ -78,6 +79,10 @@ class OutcomeKind(IntEnum):
     LOST = 6
 
 
+KINDS: Final = {int(each): each for each in OutcomeKind}
+"""The kinds by their numbers: calling the enum is two calls in Python."""
+
+
 class Outcome(NamedTuple):
     """The outcome of a task or a call; it has exactly one.
 
@@ -111,7 +116,8 @@ def encode(envelope: Envelope) -> Encoded:
     head = bytes(_head.encode((envelope.content_type, envelope.meta, envelope.headers)))
     if len(head) > MAX_HEAD:
         raise PayloadTooLarge(len(head), MAX_HEAD)
-    return gather([_PREFIX.pack(_VERSION, len(head)) + head, envelope.body])
+    start, body = _PREFIX.pack(_VERSION, len(head)) + head, envelope.body
+    return start + body if len(body) <= _COPIED else gather([start, body])
 
 
 def check_carried(field: str, value: object) -> None:
@@ -148,7 +154,7 @@ def decode(data: Buffer) -> Envelope:
     match _head.decode(view[_PREFIX.size : end]):
         case [str() as content_type, dict() | None as meta, dict() | None as headers]:
             body = view[end:]
-            return Envelope(content_type, body if len(body) > _COPIED else bytes(body), meta, headers)
+            return _new(Envelope, (content_type, body if len(body) > _COPIED else bytes(body), meta, headers))
         case _:
             raise DecodeError("envelope", "expected a head of content type, meta and headers")
 

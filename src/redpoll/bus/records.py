@@ -62,14 +62,13 @@ def check_subject(field: str, text: object, *, pattern: bool = False) -> None:
     """
     if not isinstance(text, str) or not text:
         raise ConfigError(field, text, "must be text, not empty")
-    _check_size(field, text)
+    if len(text) > MAX_SUBJECT or not text.isascii():
+        _check_size(field, text)
     if not pattern and ("*" in text or "#" in text) and not {"*", "#"}.isdisjoint(text.split(".")):
         raise ConfigError(field, text, "must not have the wildcards * and #")
 
 
 def _check_size(field: str, text: str, hint: str | None = None) -> None:
-    if len(text) <= MAX_SUBJECT and text.isascii():
-        return
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -315,7 +314,7 @@ _PUBLISHING: Final[tuple[tuple[str, Check], ...]] = (
     ("deadline", optional(_left)),
     ("timeout", optional(_left)),
 )
-_LAST: Final = integer(0, 1_000_000)
+_MOST_KEPT: Final = 1_000_000
 _MONTH: Final = 2_592_000.0
 _NUMBERS: Final = frozenset({int, float})
 
@@ -362,7 +361,8 @@ def check_flags(**given: object) -> None:
         ConfigError: One of them is something else.
     """
     for name, value in given.items():
-        require(name, value, flag)
+        if type(value) is not bool:
+            require(name, value, flag)
 
 
 def check_last(last: int) -> None:
@@ -371,7 +371,8 @@ def check_last(last: int) -> None:
     Raises:
         ConfigError: It is no such number.
     """
-    require("last", last, _LAST)
+    if type(last) is not int or not 0 <= last <= _MOST_KEPT:
+        require("last", last, integer(0, _MOST_KEPT))
 
 
 @dataclass(frozen=True, slots=True)

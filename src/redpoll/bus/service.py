@@ -236,13 +236,14 @@ class Service:
     @staticmethod
     async def _awaited(result: Any) -> Any:
         """Return a handler's result; await it, and its result, as long as that can be awaited."""
-        while True:
+        while result is not None:
             if isinstance(result, concurrent.futures.Future):
                 result = await of_thread(result)
-            elif inspect.isawaitable(result):
+            elif type(result) is CoroutineType or inspect.isawaitable(result):
                 result = await result
             else:
-                return result
+                break
+        return result
 
 
 def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

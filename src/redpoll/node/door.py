@@ -296,7 +296,8 @@ class LayerNode(Node[Any]):
     @staticmethod
     def room(peer: Peer) -> int:
         """Return how many small records would be written to a peer at once; 0 while others wait."""
-        return peer.free_window
+        link = peer.link
+        return 0 if link is None or peer.queue else link.free_places
 
     def when_room(self, peer: Peer, call: Callable[[], object]) -> None:
         """Call a function in a later turn, once: when there is room at a peer, or its link is lost, or its session ends.

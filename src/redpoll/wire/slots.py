@@ -132,8 +132,12 @@ class Slots:
         inbox = self.inbox
         if inbox.irregular:
             batch: list[Inbound[Any]] = []
-            while len(batch) < limit and (message := self.begin(now)) is not None:
-                batch.append(message)
+            while inbox and len(batch) < limit:
+                self.running += 1
+                self.pool.used += 1
+                message = self.next(now)
+                if message is not None:
+                    batch.append(message)
             return batch
         if len(inbox) <= limit:
             batch = list(inbox)
@@ -275,7 +279,9 @@ class Slots:
                 frame = message.frame
                 if frame[4] or message.link is not link:
                     if frame[4] or message.link.state is _CLOSED:
-                        self.release(message)
+                        self.running -= 1
+                        self.pool.used -= 1
+                        self.finish(message)
                         continue
                     self._free_many(link, count, size)
                     link = message.link

@@ -54,6 +54,8 @@ READY, DELAYED, ASIDE, TAKEN, ACCEPTED, DEAD, GONE = range(7)
 #: Flags of a task: its outcome is stored; its time to expire is a deadline; its worker was asked to stop; it is stored.
 KEEP, DEADLINE, CANCEL, DURABLE = 1, 2, 4, 8
 
+_new: Final = tuple.__new__
+
 POISON: Final = 2
 """A task that lost so many workers gets a worker for itself."""
 
@@ -532,7 +534,7 @@ class Queue:
         out = self._out
         out.effects.append((DELIVER, peer, consumer, token, task, task.payload))
         if out.writes is not None and task.flags & DURABLE:
-            out.writes.append(Taken(task.id, token, peer.name))
+            out.writes.append(_new(Taken, (task.id, token, peer.name)))
             if consumer.accepts:
                 out.writes.append(Accepted(task.id))
         if out.observed:

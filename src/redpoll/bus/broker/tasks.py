@@ -181,8 +181,9 @@ class Tasks:
 
     def _written(self, task: Task, due: float | None) -> Put:
         it = task.extra or _NO_EXTRA
-        where = (task.id, task.queue.name, task.payload, task.body, task.flags)
-        return Put(*where, it.priority, due, task.expires, it.attempts, it.history, it.origin, it.lost)
+        where = (task.id, task.queue.name, task.payload, task.size - CHARGE, task.flags)
+        expires = None if task.timer is None else task.timer[0]
+        return _new(Put, (*where, it.priority, due, expires, it.attempts, it.history, it.origin, it.lost))
 
     def delay(self, task: Task, due: float) -> None:
         """Make a task ready later that has no place."""

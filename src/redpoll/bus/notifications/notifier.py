@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -276,7 +276,7 @@ class Notifier(Priorities):
             payload=payload,
             publisher=self.publisher,
             priority=priority,
-            id=uuid.uuid4().hex,
+            id=os.urandom(16).hex(),
             timestamp=time.time(),
             headers={name: context[name] for name in self._outlet.options.headers if name in context},
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Final, Literal, TypedDict
 from weakref import WeakSet
 
-from redpoll.bus.awaitables import OutcomeFuture
+from redpoll.bus.awaitables import Failed, OutcomeFuture
 from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
 from redpoll.bus.engine import Engine, Watcher
 from redpoll.bus.envelope import Envelope, OutcomeKind, Payloads
@@ -234,8 +234,12 @@ class Caller:
                 timeout=timeout,
             )
             if type(receipt) is not Receipt:
-                again = self._again(envelope, way, future, key, its, "deadline")
-                receipt = await self._persist(receipt, again, way, its, timeout, key)
+                since = self._engine.clock.time()
+                try:
+                    receipt = await receipt
+                except RedpollError as error:
+                    again = self._again(envelope, way, future, key, its, "deadline")
+                    receipt = await self._persist(Failed(error), again, way, its, timeout, key, since)
             try:
                 outcome = await future
             except asyncio.CancelledError:
@@ -330,10 +334,13 @@ class Caller:
         its: Settings,
         timeout: float | None,
         key: str | None = None,
+        since: float | None = None,
     ) -> Receipt:
-        """Send until it is taken, as often and as long as that may take."""
+        """Send until it is taken, as often and as long as that may take; since it was sent first, if that was before."""
         clock = self._engine.clock
         tries = Tries(clock, timeout, its.retry, f"sending to {way.name}", _PAUSE, _LONGEST_PAUSE, key is not None)
+        if since is not None:
+            tries.began = since
         declared = False
         while True:
             try:
@@ -356,7 +363,7 @@ class Caller:
 
     def _key(self) -> str | None:
         """Return a key that makes a second message harmless, where the engine has such."""
-        return uuid.uuid4().hex if self._engine.capabilities.dedup else None
+        return os.urandom(16).hex() if self._engine.capabilities.dedup else None
 
     def _leave(self, task: str) -> None:
         """Cancel a call that has no caller any more."""

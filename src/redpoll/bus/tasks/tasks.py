@@ -131,7 +131,8 @@ class Tasks:
 
         Cancelled, it withdraws a task that waits for room; a task that was sent may be in the queue.
         """
-        check_headers(headers)
+        if headers is not None:
+            check_headers(headers)
         given = eta is not None or dedup is not None or ttl is not None or deadline is not None or timeout is not None
         if given or priority or delay:
             delay = await self._check(queue, priority, delay, eta, dedup, declare, ttl, deadline, timeout)
@@ -152,7 +153,14 @@ class Tasks:
                 timeout=timeout,
             )
 
-        receipt = await self._routed(queue, declare, send)
+        # As `_routed`, without a coroutine more for each task.
+        try:
+            receipt = await send()
+        except NoRoute:
+            if not declare:
+                raise
+            await self._declare(queue)
+            receipt = await send()
         return Handle(self._engine, self._payloads, self._allowed, receipt, watch)
 
     async def _routed(self, queue: str, declare: bool, send: Callable[[], Awaitable[T]]) -> T:

@@ -16,7 +16,7 @@ import pytest
 
 import redpoll
 from redpoll.address import Address
-from redpoll.bus import Envelope, Task, TaskInfo
+from redpoll.bus import Envelope, Outcome, OutcomeKind, Task, TaskInfo
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub import asking
@@ -61,6 +61,33 @@ async def test_a_worker_keeps_its_task_over_a_restart() -> None:
             assert [await handle.result(timeout=10) for handle in handles] == [0, 2, 4, 6]
             assert await bus.tasks.run(7, queue="q", timeout=10) == 14
     assert begun == {0: 1, 1: 1, 2: 1, 3: 1, 7: 1}
+    await asyncio.to_thread(hub.stop)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_an_outcome_of_a_single_task(cancelled: bool) -> None:
+    """The outcome of a task that was taken alone, reached while the hub was away, is recorded, whether or not awaited."""
+    kept: list[Write] = []
+    store = MemoryStore(kept, epoch=1)
+    hub = Running(store)
+    port = hub.hub.address.port
+    async with redpoll.connect(hub.url) as bus:
+        engine = bus.engine
+        await bus.queues.declare("q")
+        receipt = await engine.publish(Envelope("raw", b"x"), queue="q")
+        delivery = await engine.take("q", 5)
+        await asyncio.to_thread(hub.stop)
+        await until(lambda: bus.state is EngineState.RECONNECTING, "the loss of the hub")
+        recorded = asyncio.ensure_future(delivery.ack(Outcome(OutcomeKind.RESULT, Envelope("raw", b"y"))))
+        if cancelled:
+            recorded.cancel()
+        await turns()
+        hub = Running(MemoryStore(kept, store.name, 2), port=port)
+        await until(lambda: bus.state is EngineState.READY, "it")
+        await until(lambda: not engine._requests, "the answers of the hub")  # type: ignore[attr-defined]
+        info = await engine.lookup(receipt.id)
+        assert (info.state, info.outcome) == ("done", Outcome(OutcomeKind.RESULT, Envelope("raw", b"y")))
     await asyncio.to_thread(hub.stop)
 
 
@@ -319,6 +346,18 @@ async def test_expired_publishes_take_no_room() -> None:
         for _ in range(5):
             with pytest.raises(Expired):
                 await engine.publish(body, queue="q", timeout=0.001)
+
+
+@pytest.mark.asyncio
+async def test_timeouts_of_answered_publishes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishes that were answered long before their timeouts leave no more of these than a few."""
+    monkeypatch.setattr(asking, "_TIMEOUTS", 8)
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            await bus.queues.declare("q")
+            for _ in range(100):
+                await bus.tasks.submit(b"x", queue="q", timeout=60)
+            assert len(bus.engine._timeouts) < 16  # type: ignore[attr-defined]
 
 
 @pytest.mark.asyncio

@@ -28,6 +28,8 @@ _WAITING_BYTES: Final = 64 * 2**20
 #: Outcomes that are sent together, while their worker has more tasks to begin, and the seconds that the first of them waits.
 _GATHERED: Final = 32
 _SOON: Final = 0.001
+#: Timeouts of answered requests that are kept, beside as many as are open.
+_TIMEOUTS: Final = 1_024
 #: Seconds beyond its timeout that the hub's own answer to a publish may take.
 _LATE: Final = 1.0
 #: Seconds that operations without a timeout wait for a hub that is not there, unless the bus was opened with `wait`.
@@ -51,9 +53,12 @@ class Request:
         deadline: When its timeout was over, where the hub is to say so.
         absence: When its wait for a hub that is not there is over; None if it has a timeout, or waits without a limit.
         timeout: Its timeout.
+        ended: Of the end of a delivery: queue and task, which are asked for again with it.
     """
 
-    __slots__ = ("absence", "again", "anew", "deadline", "future", "record", "sent", "size", "timeout", "watcher")
+    __slots__ = (
+        "absence", "again", "anew", "deadline", "ended", "future", "record", "sent", "size", "timeout", "watcher",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Request:
         again: bool,
         size: int = 0,
         watcher: Watcher | None = None,
+        ended: tuple[str, int] | None = None,
     ) -> None:
         self.record = record
         self.future = future
@@ -73,6 +79,7 @@ class Request:
         self.deadline: float | None = None
         self.absence: float | None = None
         self.timeout: float | None = None
+        self.ended = ended
 
 
 class Asking:
@@ -170,10 +177,11 @@ class Asking:
         watcher: Watcher | None = None,
         timeout: float | None = None,
         gather: bool = False,
+        ended: tuple[str, int] | None = None,
     ) -> asyncio.Future[Any]:
         number = next(self._numbers)
         future: asyncio.Future[Any] = self.loop.create_future()
-        request = Request([kind, number, *rest], future, again, size, watcher)
+        request = Request([kind, number, *rest], future, again, size, watcher, ended)
         self._requests[number] = request
         if timeout is not None:
             request.timeout = timeout
@@ -191,7 +199,7 @@ class Asking:
         self._out.append(request.record)
         if gather:
             self._gather()
-        else:
+        elif not self._scheduled:
             self._schedule()
 
     def _unsay(self, request: Request) -> None:
@@ -217,6 +225,10 @@ class Asking:
 
     def _limit(self, number: int, timeout: float) -> None:
         when = self.loop.time() + timeout
+        if len(self._timeouts) > 2 * len(self._requests) + _TIMEOUTS:
+            # Those of requests that were answered long before.
+            self._timeouts = [each for each in self._timeouts if each[1] in self._requests]
+            heapq.heapify(self._timeouts)
         heapq.heappush(self._timeouts, (when, number))
         if self._timeouts[0][1] == number:
             if self._timer is not None:

@@ -48,6 +48,8 @@ from redpoll.tls import TLS
 
 __all__ = ["HubEngine", "open_engine"]
 
+_new: Final = tuple.__new__
+
 #: Maximum number of unconfirmed publishes of one `publish_many`.
 _WINDOW: Final = 1_024
 
@@ -119,21 +121,25 @@ class HubEngine(HubMember):
         if (queue is None) is (subject is None):
             raise UsageError("a message goes to a queue or to a subject", "pass one of queue= and subject=")
         check_publishing(priority, delay, ttl, deadline, timeout, dedup)
-        check_flags(keep=keep, mandatory=mandatory)
+        if type(keep) is not bool or type(mandatory) is not bool:
+            check_flags(keep=keep, mandatory=mandatory)
         if subject is not None:
             check_subject("subject", subject)
             check_last(last)
         else:
             check_subject("queue", queue)
-        refusal = self.rejection
-        if refusal is not None:
-            return Failed(refusal)
+        if self.closed or self._last_error is not None:
+            refusal = self.rejection
+            if refusal is not None:
+                return Failed(refusal)
         if self._waiting_bytes + size > _WAITING_BYTES and self._waiting_bytes:
             return Failed(QueueFull(None, _WAITING_BYTES, "bytes", queue=queue or subject))
         if not self.linked and timeout is not None and timeout <= 0:
             return Failed(self.expired(timeout))
         payload = packed(envelope)
-        limit = min([each for each in (timeout, ttl, deadline) if each is not None], default=None)
+        limit = timeout
+        if ttl is not None or deadline is not None:
+            limit = min(each for each in (timeout, ttl, deadline) if each is not None)
         if queue is not None:
             future = self._ask(
                 p.PUBLISH,
@@ -467,7 +473,7 @@ class _Receipts:
             if self._unread:
                 self._engine.cancel_unread(self._number, self._future)
             raise
-        return Receipt(self._engine.store, p.id_number(task), known)
+        return _new(Receipt, (self._engine.store, p.id_number(task), known))
 
 
 def _sent(loop: asyncio.AbstractEventLoop, receipt: Any) -> Any:

@@ -7,10 +7,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import repeat
 from random import getrandbits
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redpoll.bus.broker.permissions import Permissions
 from redpoll.bus.broker.queue import Consumer, Parked, Subscription
@@ -40,8 +39,7 @@ _PAYLOAD_AT: Final = {p.EVENTS: 3, p.OUTCOME: 3, p.PROGRESSED: 2, p.TOLD: 3}
 _DELIVERED: Final = 16 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(NamedTuple):
     """A watcher of a client, by the number of the request that made it."""
 
     request: int

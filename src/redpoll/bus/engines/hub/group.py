@@ -325,17 +325,12 @@ class Group:
             keys.append((of, place, number >> 64, bits_of(number), stored(keyed.when), start, end))
             if place % min(_KEYS, self._key_limit) == 0:
                 self._prune(of, place, stored(keyed.when - self._key_time))
+        arrays = puts, large, takes, self._ends, results, self._forgets, keys
         values = (
             self._serial,
             stored(now),
             b"".join(parts),
-            numbers(puts) if puts else "[]",
-            numbers(large) if large else "[]",
-            numbers(takes) if takes else "[]",
-            numbers(self._ends) if self._ends else "[]",
-            numbers(results) if results else "[]",
-            numbers(self._forgets) if self._forgets else "[]",
-            numbers(keys) if keys else "[]",
+            *(numbers(each) if each else None for each in arrays),
         )
         # Nothing has its body any more.
         for serial in self._unburied:

@@ -173,7 +173,7 @@ class HubDelivery(EngineDelivery):
         if not self._is_open:
             return FALSE
         payload = None if envelope is None else packed(envelope)
-        number, said = self._consumer.number, printable(detail)
+        number, said = self._consumer.number, printable(detail) if detail else ""
         done = engine.tell_end(p.DONE, number, self.token, int(kind), payload, said, successors)
         if successors:
             # Nothing was done where one of their queues does not exist.

@@ -22,7 +22,7 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.asking import Asking, fail_future
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription
 from redpoll.bus.engines.hub.life import life
-from redpoll.bus.envelope import Outcome, OutcomeKind, decode, printable
+from redpoll.bus.envelope import KINDS, Outcome, decode, printable
 from redpoll.bus.feed import forked_error
 from redpoll.bus.records import (
     Capabilities,
@@ -51,6 +51,8 @@ from redpoll.platforms import after_fork
 __all__ = ["HubMember"]
 
 _log = logging.getLogger("redpoll.bus")
+
+_new: Final = tuple.__new__
 
 #: Seconds that a short loss of the link is not noticed by anybody.
 _RESUME: Final = 0.5
@@ -122,8 +124,6 @@ class HubMember(Asking):
         self._consumers: dict[int, HubConsumer] = {}
         # Of these, those that take one task.
         self._takes: set[HubConsumer] = set()
-        # Tasks that ended here, whose end may not have reached the hub, by token: consumer, queue, task.
-        self._ended: dict[int, tuple[int, str, int]] = {}
         self._subscriptions: dict[int, HubSubscription] = {}
         self._observers: list[Observer] = []
         self._unreadable = Repeated(_log_unreadable)
@@ -440,8 +440,11 @@ class HubMember(Asking):
                 self.say(
                     p.RECLAIM, self._ask_reclaim(delivery), consumer.number, p.id_bytes(delivery.number), delivery.token
                 )
-        self._reclaim_ended()
+        gone = self._reclaim_ended()
         self.say(p.SETTLE)
+        # Not before: what closed consumers hold then goes back.
+        for number in gone:
+            self.say(p.CLOSE, 0, number)
         for consumer in list(self._consumers.values()):
             if consumer.closed:
                 self.say(p.CLOSE, 0, consumer.number)
@@ -526,31 +529,36 @@ class HubMember(Asking):
 
         return self._expect(answer, p.RECLAIM)
 
-    def _reclaim_ended(self) -> None:
-        """Ask for deliveries that have ended here, and whose end the hub may not have."""
+    def _reclaim_ended(self) -> set[int]:
+        """Ask for deliveries that have ended here, and whose end the hub may not have.
+
+        Returns:
+            The numbers of the consumers that were made for that alone.
+        """
         gone: set[int] = set()
-        for token, (number, queue, task) in self._ended.items():
+        for request in list(self._requests.values()):
+            if request.ended is None:
+                continue
+            _, _, number, token, *_ = request.record
+            queue, task = request.ended
             if number not in self._consumers and number not in gone:
                 gone.add(number)
                 self.say(p.CONSUME, 0, number, queue, 0, False, False, False)
             self.say(p.RECLAIM, 0, number, p.id_bytes(task), token)
-        for number in gone:
-            self.say(p.CLOSE, 0, number)
+        return gone
 
     def tell_end(self, kind: int, number: int, token: int, *rest: Any) -> Awaitable[bool]:
         """For deliveries: accept one, or end it; False where it was lost."""
-        if self.refusal() is not None:
+        if self.closed:
             return FALSE
         consumer = self._consumers.get(number)
+        ended = None
         if consumer is not None and kind != p.ACCEPT:
             delivery = consumer.deliveries.get(token)
             if delivery is not None:
-                self._ended[token] = (number, consumer.queue, delivery.number)
+                ended = consumer.queue, delivery.number
         gather = kind == p.DONE and consumer is not None and consumer.has_more
-        future = self._ask(kind, number, token, *rest, again=True, gather=gather)
-        if kind != p.ACCEPT:
-            future.add_done_callback(lambda _: self._ended.pop(token, None))
-        return future
+        return self._ask(kind, number, token, *rest, again=True, gather=gather, ended=ended)
 
     # Receiving
 
@@ -632,7 +640,7 @@ class HubMember(Asking):
         consumer.deliver(HubDelivery(consumer, token, p.id_number(task), attempt, ends, decode(payload)))
 
     def _ended_task(self, number: int, kind: int, payload: bytes | None, detail: str) -> None:
-        outcome = Outcome(OutcomeKind(kind), None if payload is None else decode(payload), detail)
+        outcome = _new(Outcome, (KINDS[kind], None if payload is None else decode(payload), detail))
         watcher = self._watcher(number)
         if watcher is not None:
             call("a watcher", watcher.outcome, outcome)

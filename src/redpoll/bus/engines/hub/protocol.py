@@ -60,6 +60,7 @@ __all__ = [
     "CALLS",
     "FROM_CLIENTS",
     "FROM_HUB",
+    "ID",
     "MAX_HELLO",
     "PATIENCE",
     "VERSION",
@@ -80,6 +81,8 @@ __all__ = [
 VERSION: Final = 1
 PATIENCE: Final = 0.001
 """Seconds that acknowledgements of messages wait for records that are written with them: answers, or the next request."""
+ID: Final = 16
+"""Bytes of the id of a task."""
 MAX_HELLO: Final = 4_096
 """Maximum bytes of a message of a peer that has not said hello."""
 
@@ -171,8 +174,6 @@ FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
 #: Bytes of payloads after which a message is full.
 _FULL: Final = 1024 * 1024
 _RECORDS: Final = 1024
-#: Bytes of the id of a task.
-_ID: Final = 16
 
 _SETTINGS: Final = frozenset(QueueSpec.__dataclass_fields__)
 
@@ -316,7 +317,7 @@ def rebuild_spec(values: dict[str, Any]) -> QueueSpec:
 
 def id_bytes(number: int) -> bytes:
     """Return the number of a task as it is sent."""
-    return number.to_bytes(_ID)
+    return number.to_bytes(ID)
 
 
 def id_number(task: bytes) -> int:
@@ -325,6 +326,6 @@ def id_number(task: bytes) -> int:
     Raises:
         ProtocolError: They are too many bytes.
     """
-    if len(task) > _ID:
-        raise ProtocolError(f"an id of {len(task)} bytes, above {_ID}")
+    if len(task) > ID:
+        raise ProtocolError(f"an id of {len(task)} bytes, above {ID}")
     return int.from_bytes(task)

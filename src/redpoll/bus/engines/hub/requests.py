@@ -13,7 +13,7 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.pace import LEASE
 from redpoll.bus.engines.hub.turns import Turns
-from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.envelope import KINDS
 from redpoll.bus.records import Publication
 from redpoll.errors import PayloadTooLarge, ProtocolError, QueueFull, Withdrawn
 
@@ -42,7 +42,8 @@ class Requests:
         self._max_body = max_body
 
     def _publish(self, client: Client, request: int, queue: str, payload: bytes, watched: bool, *how: Any) -> None:
-        _check_number(client, request)
+        if request <= 0 or request in client.parked:
+            raise _wrong_number(request)
         size = check_payload(payload, self._max_body)
         found = self._broker.queues.found.get(queue)
         durable = found is not None and found.spec.durable
@@ -57,7 +58,7 @@ class Requests:
         elif isinstance(got, Task):
             # A caller, which waits for the outcome, learns the number with that, where it is soon there.
             calls = watched and not durable and not got.flags & KEEP
-            self._turns.reply(client, durable, request, [p.id_bytes(got.id), False], late=calls)
+            self._turns.reply(client, durable, request, [got.id.to_bytes(p.ID), False], late=calls)
         else:
             if watched:
                 self._turns.watch_known(client, request, got)
@@ -73,7 +74,8 @@ class Requests:
         last: int,
         timeout: float | None,
     ) -> None:
-        _check_number(client, request)
+        if request <= 0 or request in client.parked:
+            raise _wrong_number(request)
         size = check_payload(payload, self._max_body)
         got = self._broker.intake.publish(
             client.member, subject, payload, size, time.monotonic(), mandatory, last, timeout, (request, False)
@@ -188,7 +190,8 @@ class Requests:
         detail: str,
         successors: list[Any],
     ) -> None:
-        _check(kind in ENDINGS, "a worker cannot end a task so")
+        if kind not in ENDINGS:
+            raise ProtocolError("a worker cannot end a task so")
         size = 0 if payload is None else check_payload(payload, self._max_body)
         if token in client.recorded:
             # Its outcome was recorded, and the answer was lost with the link.
@@ -200,10 +203,9 @@ class Requests:
             client.reply(request, False)
             return
         then = [read_publication(each, self._max_body) for each in successors]
-        done = self._broker.work.settle(
-            consumer, token, time.monotonic(), OutcomeKind(kind), payload, size, detail, then
-        )
-        self._ended(client, number, consumer)
+        done = self._broker.work.settle(consumer, token, time.monotonic(), KINDS[kind], payload, size, detail, then)
+        if consumer.closed:
+            self._ended(client, number, consumer)
         # The worker takes the next task meanwhile; where it takes one only, somebody may wait.
         self._turns.reply(client, consumer.queue.spec.durable, request, done, late=consumer.auto and not successors)
 
@@ -330,10 +332,9 @@ def check_payload(payload: bytes, most: int) -> int:
     return size
 
 
-def _check_number(client: Client, request: int) -> None:
-    if request <= 0 or request in client.parked:
-        problem = "waits for room already" if request > 0 else "is no number of a publish"
-        raise ProtocolError(f"request {request} {problem}: each publish has a number of its own, from 1")
+def _wrong_number(request: int) -> ProtocolError:
+    problem = "waits for room already" if request > 0 else "is no number of a publish"
+    return ProtocolError(f"request {request} {problem}: each publish has a number of its own, from 1")
 
 
 def _check(holds: bool, rule: str) -> None:

@@ -86,27 +86,37 @@ def _columns(numbers: int, blobs: int) -> str:
     return ", ".join(_number_at(each) if each < numbers else _bytes_at(each) for each in places)
 
 
-#: Made for each connection: the file knows nothing of it.
-TURN: Final = (
-    """CREATE TEMP VIEW turn AS SELECT 0 serial, 0 clock, 0 data, 0 puts, 0 large, 0 takes, 0 ends, 0 results,
-        0 forgotten, 0 keys""",
-    # Only numbers are put into it.
-    f"""CREATE TEMP TRIGGER carry_out INSTEAD OF INSERT ON turn BEGIN
-        DELETE FROM tasks WHERE serial IN (SELECT value FROM json_each(new.ends));
+# What each array of a turn does. No two of them are about the same rows, so their order does not matter.
+_PARTS: Final = {
+    "puts": f"""INSERT INTO tasks (serial, bits, queue, size, flags, priority, due, expires, body)
+        SELECT {_columns(8, 1)} FROM json_each(new.puts);""",  # noqa: S608
+    "large": f"""INSERT INTO tasks (serial, bits, queue, size, flags, priority, due, expires)
+        SELECT {_columns(8, 0)} FROM json_each(new.large);
+        INSERT INTO bodies SELECT json_extract(value, '$[0]'), {_bytes_at(8)} FROM json_each(new.large);""",  # noqa: S608
+    "takes": f"""INSERT OR REPLACE INTO taken (serial, token, accepted, peer)
+        SELECT {_columns(3, 1)} FROM json_each(new.takes);""",  # noqa: S608
+    "ends": """DELETE FROM tasks WHERE serial IN (SELECT value FROM json_each(new.ends));
         DELETE FROM taken WHERE serial IN (SELECT value FROM json_each(new.ends));
-        DELETE FROM bodies WHERE serial IN (SELECT value FROM json_each(new.ends));
-        DELETE FROM results WHERE serial IN (SELECT value FROM json_each(new.forgotten));
-        INSERT INTO tasks (serial, bits, queue, size, flags, priority, due, expires, body)
-            SELECT {_columns(8, 1)} FROM json_each(new.puts);
-        INSERT INTO tasks (serial, bits, queue, size, flags, priority, due, expires)
-            SELECT {_columns(8, 0)} FROM json_each(new.large);
-        INSERT INTO bodies SELECT json_extract(value, '$[0]'), {_bytes_at(8)} FROM json_each(new.large);
-        INSERT OR REPLACE INTO taken (serial, token, accepted, peer) SELECT {_columns(3, 1)} FROM json_each(new.takes);
-        INSERT OR REPLACE INTO results (serial, bits, kind, size, token, ended, attempts, empty, more, body)
-            SELECT {_columns(8, 2)} FROM json_each(new.results);
-        INSERT INTO keys (queue, place, serial, bits, used, key) SELECT {_columns(5, 1)} FROM json_each(new.keys);
+        DELETE FROM bodies WHERE serial IN (SELECT value FROM json_each(new.ends));""",
+    "results": f"""INSERT OR REPLACE INTO results
+        (serial, bits, kind, size, token, ended, attempts, empty, more, body)
+        SELECT {_columns(8, 2)} FROM json_each(new.results);""",  # noqa: S608
+    "forgotten": "DELETE FROM results WHERE serial IN (SELECT value FROM json_each(new.forgotten));",
+    "keys": f"""INSERT INTO keys (queue, place, serial, bits, used, key)
+        SELECT {_columns(5, 1)} FROM json_each(new.keys);""",  # noqa: S608
+}
+
+#: Made for each connection: the file knows nothing of it. A turn has few of the arrays, and the others cost nothing.
+TURN: Final = (
+    f"CREATE TEMP VIEW turn AS SELECT 0 serial, 0 clock, 0 data, {', '.join(f'0 {each}' for each in _PARTS)}",
+    # Only numbers are put into it.
+    *(
+        f"CREATE TEMP TRIGGER {each} INSTEAD OF INSERT ON turn WHEN new.{each} IS NOT NULL BEGIN {part} END"
+        for each, part in _PARTS.items()
+    ),
+    """CREATE TEMP TRIGGER state INSTEAD OF INSERT ON turn BEGIN
         UPDATE state SET serial = new.serial, clock = new.clock;
-    END""",  # noqa: S608
+    END""",
 )
 BODY: Final = """coalesce((SELECT body FROM bodies WHERE serial = {0}), (SELECT body FROM tasks WHERE serial = {0}),
     (SELECT body FROM dead WHERE serial = {0}))"""

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from os import urandom
 from typing import Any, Final, TypeAlias
 
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker import outputs as out
 from redpoll.bus.broker.broker import Broker
 from redpoll.bus.broker.queue import DEADLINE, Parked, Queue, Task
+from redpoll.bus.engines.handles import random_bits
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.recent import Recent
@@ -52,7 +52,7 @@ class Turns:
                 store.load(),
                 time.monotonic(),
                 store.name,
-                _bits(),
+                random_bits(),
                 limits,
                 epoch=store.epoch,
                 tasks=store.load_tasks(),
@@ -175,7 +175,9 @@ class Turns:
             return
         if kind == out.DELIVER:
             _, _, consumer, token, task, payload = effect
-            record = [p.DELIVER, consumer.owner, token, p.id_bytes(task.id), task.attempts + 1, _left(task), payload]
+            attempt = 1 if task.extra is None else task.extra.attempts + 1
+            left = None if task.timer is None or not task.flags & DEADLINE else task.timer[0] - time.monotonic()
+            record = [p.DELIVER, consumer.owner, token, task.id.to_bytes(p.ID), attempt, left, payload]
             if payload is not None:
                 client.say(*record)
             else:
@@ -250,19 +252,8 @@ class Turns:
             self._arm()
 
 
-def _left(task: Task) -> float | None:
-    expires = task.expires
-    return None if expires is None or not task.flags & DEADLINE else expires - time.monotonic()
-
-
 def _wall(now: float) -> float:
     return now - time.monotonic() + time.time()
-
-
-def _bits() -> Iterator[int]:
-    while True:
-        block = urandom(1024)
-        yield from (int.from_bytes(block[at : at + 8]) for at in range(0, 1024, 8))
 
 
 @contextmanager

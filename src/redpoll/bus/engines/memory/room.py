@@ -16,15 +16,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from itertools import chain, count, repeat
-from struct import Struct
+from itertools import count
 from typing import Any, Final
 
 from redpoll.bus.broker import Broker, Limits
 from redpoll.bus.broker.outputs import ADMITTED, CANCELLED, DELIVER, EVENT, NOTE, OUTCOME, PROGRESS, TOLD, Effect
 from redpoll.bus.broker.queue import Peer
 from redpoll.bus.engine import Clock, Observer, Timer, Watcher
-from redpoll.bus.engines.handles import call
+from redpoll.bus.engines.handles import call, random_bits
 from redpoll.bus.envelope import Outcome
 from redpoll.bus.feed import forked_error
 from redpoll.bus.records import Event, Receipt, task_id
@@ -48,11 +47,6 @@ _MAIL: Final = 100_000
 _TO_WATCHERS: Final = frozenset({OUTCOME, PROGRESS, ADMITTED})
 #: Effects that are best effort; the others are bounded by the number of tasks.
 _LOSSY: Final = frozenset({EVENT, PROGRESS, TOLD, NOTE})
-
-
-def _random_bits() -> Iterator[int]:
-    """64 random bits at a time, from the operating system once in a while; without a step in Python for each."""
-    return chain.from_iterable(map(Struct("512Q").unpack, map(os.urandom, repeat(4_096))))
 
 
 class Room:
@@ -79,7 +73,7 @@ class Room:
         # Nobody else is in a private room: it needs no lock.
         self.lock = threading.Lock() if name else None
         self.guard: AbstractContextManager[object] = self.lock or nullcontext()
-        self.broker = Broker(os.urandom(4).hex(), _random_bits(), limits, wall=self._wall)
+        self.broker = Broker(os.urandom(4).hex(), random_bits(), limits, wall=self._wall)
         self.members: list[Member] = []
         self.observers: list[tuple[Member, Observer]] = []
         self.numbers = count(1)
