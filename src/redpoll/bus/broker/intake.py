@@ -142,7 +142,8 @@ class Intake:
             ConfigError: The subject or an option is not valid.
         """
         check_publishing(0, 0.0, None, None, timeout)
-        check_last(last)
+        if type(last) is not int or last:
+            check_last(last)
         live = self._live.match(subject)
         queues = self._bound.match(subject) if self._bound.count else ()
         if mandatory and not live and not queues:

@@ -34,6 +34,8 @@ __all__ = ["Listener"]
 
 _log = logging.getLogger("redpoll.bus.notifications")
 
+_new: Final = tuple.__new__
+
 _REQUEUE_DELAY: Final = 1.0
 
 
@@ -188,7 +190,7 @@ class Listener(Service):
             if not wanted:
                 continue
             if self._size is None:
-                CURRENT.set(Context(wanted[0].headers))
+                CURRENT.set(_new(Context, (wanted[0].headers, None)))
             given: Any = wanted[0] if self._size is None else wanted
             result = self._in_thread(handler.function, given) if handler.in_thread else handler.function(given)
             answer = await self._awaited(result)

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -76,7 +76,8 @@ class Outlet:
         self.stats = NotificationStats()
         self._engine = engine
         self._payloads = payloads
-        self._declared: set[tuple[str, str]] = set()
+        # The subjects whose queues were declared, by topic and priority.
+        self._subjects: dict[tuple[str, str], str] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         # Posted ones that are not done, those among them that the loop has not seen yet.
         self._posted = 0
@@ -96,29 +97,34 @@ class Outlet:
             self.stats.count(notification.priority)
 
     async def _send(self, topic: str, priority: Priority, envelope: Envelope, retry: int | None) -> None:
-        # At least once: listeners know a second one by its id.
-        times = (retry, "sending a notification", _PAUSE, _LONGEST_PAUSE)
-        tries = Tries(self._engine.clock, self.options.timeout, *times, harmless=True)
+        clock, left = self._engine.clock, self.options.timeout
+        since = clock.time()
+        tries = None
         while True:
-            left = tries.left()
             try:
                 # The queue of those that have no pool is there before the first of them listens: nothing is lost.
-                if (topic, priority) not in self._declared:
-                    await self._declare(topic, priority)
-                await self._engine.publish(envelope, subject=subject_name(topic, priority), timeout=left)
+                subject = self._subjects.get((topic, priority)) or await self._declare(topic, priority)
+                await self._engine.publish(envelope, subject=subject, timeout=left)
             except RedpollError as error:
+                if tries is None:
+                    # At least once: listeners know a second one by its id.
+                    times = (retry, "sending a notification", _PAUSE, _LONGEST_PAUSE)
+                    tries = Tries(clock, self.options.timeout, *times, harmless=True)
+                    tries.began = since
                 if not tries.covers(error):
                     raise
             else:
                 return
             await tries.pause()
+            left = tries.left()
 
-    async def _declare(self, topic: str, priority: Priority) -> None:
+    async def _declare(self, topic: str, priority: Priority) -> str:
         try:
             await self._engine.declare(queue_spec(self.options, topic, priority))
         except NotAuthorized as error:
             _log.debug("the queue of %s.%s is left to its listeners: %s", topic, priority, error)
-        self._declared.add((topic, priority))
+        subject = self._subjects[topic, priority] = subject_name(topic, priority)
+        return subject
 
     def post(self, loop: asyncio.AbstractEventLoop, sending: Any) -> None:
         """Send from any thread, without waiting: a coroutine of `Notifier.notify`; what fails is logged."""
@@ -185,33 +191,33 @@ class Priorities:
         """Send a notification."""
         raise NotImplementedError
 
-    async def debug(self, event: str, payload: Any = None) -> None:
+    def debug(self, event: str, payload: Any = None) -> Coroutine[Any, Any, None]:
         """Send a notification for debugging."""
-        await self.notify("debug", event, payload)
+        return self.notify("debug", event, payload)
 
-    async def audit(self, event: str, payload: Any = None) -> None:
+    def audit(self, event: str, payload: Any = None) -> Coroutine[Any, Any, None]:
         """Send a notification for accounting."""
-        await self.notify("audit", event, payload)
+        return self.notify("audit", event, payload)
 
-    async def info(self, event: str, payload: Any = None) -> None:
+    def info(self, event: str, payload: Any = None) -> Coroutine[Any, Any, None]:
         """Send a notification of a normal event."""
-        await self.notify("info", event, payload)
+        return self.notify("info", event, payload)
 
-    async def warn(self, event: str, payload: Any = None) -> None:
+    def warn(self, event: str, payload: Any = None) -> Coroutine[Any, Any, None]:
         """Send a warning."""
-        await self.notify("warn", event, payload)
+        return self.notify("warn", event, payload)
 
-    async def error(self, event: str, payload: Any = None) -> None:
+    def error(self, event: str, payload: Any = None) -> Coroutine[Any, Any, None]:
         """Send a notification of an error."""
-        await self.notify("error", event, payload)
+        return self.notify("error", event, payload)
 
-    async def critical(self, event: str, payload: Any = None) -> None:
+    def critical(self, event: str, payload: Any = None) -> Coroutine[Any, Any, None]:
         """Send a notification of a critical error."""
-        await self.notify("critical", event, payload)
+        return self.notify("critical", event, payload)
 
-    async def sample(self, event: str, payload: Any = None) -> None:
+    def sample(self, event: str, payload: Any = None) -> Coroutine[Any, Any, None]:
         """Send a measurement."""
-        await self.notify("sample", event, payload)
+        return self.notify("sample", event, payload)
 
 
 class Notifier(Priorities):
@@ -269,7 +275,8 @@ class Notifier(Priorities):
             NotConfirmed: It may have been taken, and no retry is left.
         """
         check_priority(priority)
-        check_headers(headers)
+        if headers is not None:
+            check_headers(headers)
         context = inherit(headers, None)[0] or {}
         notification = Notification(
             event=event,

@@ -125,7 +125,8 @@ class HubEngine(HubMember):
             check_flags(keep=keep, mandatory=mandatory)
         if subject is not None:
             check_subject("subject", subject)
-            check_last(last)
+            if type(last) is not int or last:
+                check_last(last)
         else:
             check_subject("queue", queue)
         if self.closed or self._last_error is not None:
