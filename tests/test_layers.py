@@ -74,7 +74,7 @@ TAKES = {
     },
     "bus": {
         "node": "Node Received",
-        "node.door": "Batch LayerNode Peer peer_at peer_of",
+        "node.door": "LayerNode Peer peer_at peer_of",
         "node.reports": "Repeated",
     },
     "testing": {"node": "Node"},

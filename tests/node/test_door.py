@@ -1,12 +1,13 @@
-"""The door of a node for layers: batches without futures, lists of a turn, the layer's own flow, sessions."""
+"""The door of a node for layers: records without futures, lists of a turn, the layer's own flow, sessions."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,7 +29,6 @@ from redpoll.errors import NoHandler
 from redpoll.node import dispatch
 from redpoll.node.door import (
     PIECE_FIELDS,
-    Batch,
     LayerNode,
     Peer,
     Piece,
@@ -46,6 +46,24 @@ from tests.node.support import turns, until, within
 pytestmark = pytest.mark.asyncio
 
 COUNT = 3000
+
+
+class Batch:
+    """Records that were posted together, how many of them have not ended, and those that failed, each with its error."""
+
+    def __init__(self, done: Callable[[Batch], object]) -> None:
+        self.count = self.open = 0
+        self.failed: list[tuple[int, BaseException]] = []
+        self._done = done
+        self._loop = asyncio.get_running_loop()
+
+    def ended(self, number: int, error: BaseException | None) -> None:
+        """Take the end of one."""
+        if error is not None:
+            self.failed.append((number, error))
+        self.open -= 1
+        if not self.open:
+            self._loop.call_soon(self._done, self)
 
 
 class Layer(LayerNode):
@@ -92,6 +110,21 @@ class Layer(LayerNode):
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         self.sessions.append(("ended", peer))
 
+    def post_all(
+        self,
+        peer: Peer,
+        records: list[tuple[bytes, bytes]],
+        done: Callable[[Batch], object],
+        *,
+        acknowledge: bool = True,
+    ) -> Batch:
+        """Post records, each a header and a body; call a function when all have ended."""
+        batch = Batch(done)
+        batch.count = batch.open = len(records)
+        for number, (header, body) in enumerate(records):
+            self.post(peer, body, partial(batch.ended, number), header=header, acknowledge=acknowledge)
+        return batch
+
     @property
     def handled(self) -> list[bytes]:
         """All that it was given, in order."""
@@ -123,12 +156,12 @@ async def ended(batches: list[Batch]) -> Batch:
 
 
 @pytest.mark.parametrize("acknowledge", [True, False])
-async def test_a_batch_ends_once(acknowledge: bool) -> None:
-    """Thousands of records of one turn arrive in order, and one call says that all of them have ended."""
+async def test_each_record_ends_once(acknowledge: bool) -> None:
+    """Thousands of records of one turn arrive in order, and each is said to have ended once."""
     async with pair() as (one, other, peer):
         ends: list[Batch] = []
         records = [(b"", b"%d" % number) for number in range(COUNT)]
-        batch = one.send_batch(peer, records, ends.append, acknowledge=acknowledge)
+        batch = one.post_all(peer, records, ends.append, acknowledge=acknowledge)
         assert (batch.count, ends) == (COUNT, [])
         assert await ended(ends) is batch
         await until(lambda: len(other.handled) == COUNT, "the records")
@@ -145,37 +178,28 @@ async def test_acknowledgements_wait_for_a_record() -> None:
         await until(lambda: one.sessions and other.sessions, "the sessions")
         peer, back = one.sessions[0][1], other.sessions[0][1]
         ends: list[Batch] = []
-        one.send_batch(peer, [(b"", b"first")], ends.append)
+        one.post_all(peer, [(b"", b"first")], ends.append)
         await until(lambda: other.handled == [b"first"], "the record")
         await turns(200)
         assert not ends
-        other.send_batch(back, [(b"", b"answer")], lambda _: None)
+        other.post_all(back, [(b"", b"answer")], lambda _: None)
         await ended(ends)
         assert one.handled == [b"answer"]
-        one.send_batch(peer, [(b"", b"%d" % number) for number in range(EARLY_FLUSH)], ends.append)
+        one.post_all(peer, [(b"", b"%d" % number) for number in range(EARLY_FLUSH)], ends.append)
         await until(lambda: len(ends) == 2, "many acknowledgements, which wait for nothing")
     async with Layer(listen=False) as one, Patient(0.01) as other:
         await within(one.ready(other.address))
         await until(lambda: one.sessions, "the session")
         ends = []
-        one.send_batch(one.sessions[0][1], [(b"", b"alone")], ends.append)
+        one.post_all(one.sessions[0][1], [(b"", b"alone")], ends.append)
         await ended(ends)
 
 
-async def test_a_batch_of_none() -> None:
-    """A batch without records ends too, and not inside of the call that made it."""
-    async with pair() as (one, _, peer):
-        ends: list[Batch] = []
-        batch = one.send_batch(peer, (), ends.append)
-        assert not ends
-        assert await ended(ends) is batch
-
-
 async def test_records_that_fail() -> None:
-    """A batch names the records that failed, each with its error."""
+    """A record that failed ends with its error, and those beside it without one."""
     async with pair() as (one, _, peer):
         ends: list[Batch] = []
-        one.send_batch(peer, [(b"", b"0"), (b"refuse", b"1"), (b"", b"2")], ends.append)
+        one.post_all(peer, [(b"", b"0"), (b"refuse", b"1"), (b"", b"2")], ends.append)
         batch = await ended(ends)
         assert [(number, type(error)) for number, error in batch.failed] == [(1, NoHandler)]
 
@@ -184,7 +208,7 @@ async def test_what_was_not_sent_is_taken_back() -> None:
     """What is beyond the window waits in order and is taken back, without being settled; what was sent ends."""
     async with pair() as (one, other, peer):
         ends: list[Batch] = []
-        one.send_batch(peer, [(b"keep", b"")] * 4096, ends.append)
+        one.post_all(peer, [(b"keep", b"")] * 4096, ends.append)
         await until(lambda: len(other.kept) == 4096, "a full window")
         assert one.room(peer) == 0
         pieces = [One() for _ in range(100)]
@@ -207,7 +231,7 @@ async def test_the_layer_says_when_it_takes_more() -> None:
     """Messages that a layer keeps hold the window of their sender, until it releases them."""
     async with pair() as (one, other, peer):
         roomy: list[None] = []
-        one.send_batch(peer, [(b"keep", b"")] * 4096, lambda _: None)
+        one.post_all(peer, [(b"keep", b"")] * 4096, lambda _: None)
         await until(lambda: len(other.kept) == 4096, "a full window")
         one.when_room(peer, lambda: roomy.append(None))
         await asyncio.sleep(0)
@@ -323,7 +347,7 @@ async def test_a_piece_that_the_node_has_is_not_discarded() -> None:
 
 
 async def test_a_forgotten_peer_is_known_again() -> None:
-    """A peer that the node forgot is dialled again for a batch or a piece, and found under the same object."""
+    """A peer that the node forgot is dialled again for a record or a piece, and found under the same object."""
     async with Layer(listen=False) as one, Layer(identity=b"B" * 16) as other:
         await within(one.ready(other.address))
         peer, port = one.sessions[0][1], other.address.port
@@ -333,7 +357,7 @@ async def test_a_forgotten_peer_is_known_again() -> None:
         assert one.peers == ()
         async with Layer(port=port, identity=b"B" * 16) as again:
             ends: list[Batch] = []
-            one.send_batch(peer, [(b"", b"0"), (b"", b"1")], ends.append)
+            one.post_all(peer, [(b"", b"0"), (b"", b"1")], ends.append)
             assert (await ended(ends)).failed == []
             assert again.handled == [b"0", b"1"]
             assert is_linked(peer)
@@ -350,11 +374,11 @@ async def test_a_forgotten_peer_is_known_again() -> None:
 
 
 async def test_nothing_is_sent_by_a_node_that_was_stopped() -> None:
-    """Pieces and batches of a closed node end with NotSent, caused by Closed, and its peers are not kept."""
+    """Pieces and records of a closed node end with NotSent, caused by Closed, and its peers are not kept."""
     async with pair() as (one, _, peer):
         await one.stop()
         ends: list[Batch] = []
-        batch = one.send_batch(peer, [(b"", b"0"), (b"", b"1")], ends.append)
+        batch = one.post_all(peer, [(b"", b"0"), (b"", b"1")], ends.append)
         assert (batch.open, ends) == (0, [])
         failures = (await ended(ends)).failed
         assert [number for number, _ in failures] == [0, 1]
@@ -379,7 +403,7 @@ async def test_only_a_started_node_sends_on_its_loop() -> None:
             with pytest.raises(UsageError, match="started on another"):
                 one.submit(peer, One())
             with pytest.raises(UsageError, match="started on another"):
-                one.send_batch(peer, [(b"", b"")], lambda _: None)
+                one.post_all(peer, [(b"", b"")], lambda _: None)
 
         await asyncio.to_thread(asyncio.run, elsewhere())
         with pytest.raises(Closed):
@@ -419,7 +443,7 @@ async def test_room_is_waited_for_while_a_session_lasts() -> None:
 async def test_all_that_has_not_ended_is_listed() -> None:
     """Sendings include what waits for the transport and requests that wait for their answer, and no answers."""
     async with pair(fragment_size=65_536) as (one, other, peer):
-        batch = one.send_batch(peer, [(b"keep", b"x" * 60_000)] * 3, lambda _: None, acknowledge=False)
+        batch = one.post_all(peer, [(b"keep", b"x" * 60_000)] * 3, lambda _: None, acknowledge=False)
         assert batch.open
         assert len(one.sendings(peer)) == batch.open
         await until(lambda: not batch.open, "the end of the batch")
@@ -472,7 +496,7 @@ async def test_a_session_that_begins_anew_takes_what_is_sent_at_once() -> None:
     class Greeter(Layer):
         def _session_began(self, peer: Peer, renewed: bool) -> None:
             super()._session_began(peer, renewed)
-            self.send_batch(peer, [(b"", b"renewed" if renewed else b"new")], ends.append)
+            self.post_all(peer, [(b"", b"renewed" if renewed else b"new")], ends.append)
 
     async with Greeter(listen=False, resume=20.0) as one:
         async with Layer(port=0, identity=identity, resume=20.0) as other:
@@ -500,7 +524,7 @@ async def test_a_session_that_begins_takes_what_is_sent_at_once(greets: str, siz
     class Greeter(Layer):
         def _session_began(self, peer: Peer, renewed: bool) -> None:
             super()._session_began(peer, renewed)
-            self.send_batch(peer, [(b"", bytes(size))] * 3, ends.append)
+            self.post_all(peer, [(b"", bytes(size))] * 3, ends.append)
 
     accepting, dialling = (Greeter, Layer) if greets == "accepting" else (Layer, Greeter)
     async with accepting(port=0) as one, dialling(listen=False) as other:

@@ -1,9 +1,8 @@
 """The door of a node for the layers above it: all that wiring, nq and a hub use of it beside its public methods.
 
 A layer subclasses `LayerNode`. It is given, in one call, the messages of a peer that may be handled in this turn of the
-loop, and learns when the session of a peer began, was resumed and ended. It sends records without a future each: a
-`Batch` has one callback for the ends of all of them; a `Piece` is a sending of its own, for a layer that keeps books of
-single ones. All of it is plain calls on the loop of the node, which return at once.
+loop, and learns when the session of a peer began, was resumed and ended. It posts records without a future each; a `Piece`
+is a record that a layer keeps books of. All of it is plain calls on the loop of the node, which return at once.
 
 The flow is the layer's own. In: a message that it has not released keeps its place in the window of its sender, so a
 layer that releases what it has room for says by that when it takes more. Out: `room` is how much would be written at
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import _get_running_loop
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MESSAGE_UNIT",
     "PIECE_FIELDS",
-    "Batch",
     "LayerNode",
     "Outgoing",
     "Payload",
@@ -126,43 +124,18 @@ class Piece(Queued):
         raise NotImplementedError
 
 
-class Batch:
-    """Records that were sent in one turn.
-
-    Attributes:
-        count: Number of records.
-        open: Number of those that have not ended.
-        failed: The number of each record that failed, from 0, with its error.
-    """
-
-    __slots__ = ("_ended", "_loop", "count", "failed", "open")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[Batch], object] | None) -> None:
-        self._loop = loop
-        self._ended = ended
-        self.count = self.open = 0
-        self.failed: list[tuple[int, BaseException]] = []
-
-    def _settled(self, number: int, error: BaseException | None) -> None:
-        if error is not None:
-            self.failed.append((number, error))
-        self.open -= 1
-        if not self.open and self._ended is not None:
-            self._loop.call_soon(self._ended, self)
-
-
 class _Record(Piece):
-    """A record of a batch."""
+    """A record whose layer is told of its end."""
 
-    __slots__ = (*PIECE_FIELDS, "batch", "number")
+    __slots__ = (*PIECE_FIELDS, "ended")
 
-    batch: Batch
-    number: int
+    ended: Callable[[BaseException | None], object] | None
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
-        """Count it as ended."""
+        """Release it, and tell the layer."""
         self.body = self.header = b""
-        self.batch._settled(self.number, error)
+        if self.ended is not None:
+            self.ended(error)
 
 
 class LayerNode(Node[Any]):
@@ -227,45 +200,28 @@ class LayerNode(Node[Any]):
             # It may have failed at a bound.
             self._peers.forget_if_idle(peer)
 
-    def send_batch(
+    def post(
         self,
         peer: Peer,
-        records: Iterable[tuple[bytes, Payload]],
-        ended: Callable[[Batch], object] | None,
+        body: Payload,
+        ended: Callable[[BaseException | None], object] | None = None,
         *,
+        header: bytes = b"",
         acknowledge: bool = True,
-    ) -> Batch:
-        """Send records in order, in this turn, without a future each.
-
-        Once the node has closed, each record fails as a piece does; see `submit`, also for what is raised.
+    ) -> None:
+        """Send a record behind all that was sent to the peer before, without a future; `submit` says what is raised.
 
         Args:
             peer: The peer. One that the node has forgotten is known again, and dialled.
-            records: Header and body of each.
-            ended: Called once, in a later turn, when all of them have ended; None if that is of no interest.
-            acknowledge: Whether they end when the peer releases them, or when they are written.
+            body: The body.
+            ended: Called once, at its end, with its error or None: as `Piece.settle`, from inside the core.
+            header: The header.
+            acknowledge: Whether it ends when the peer releases it, or when it is written.
         """
-        if self._state != "running" or _get_running_loop() is not self._loop:
-            self._check_started()
-        batch = Batch(self._loop, ended)
-        sent: list[_Record] = []
-        for header, body in records:
-            record = _Record()
-            record.load(header, body, acknowledge=acknowledge)
-            record.batch = batch
-            record.number = len(sent)
-            sent.append(record)
-        batch.count = batch.open = len(sent)
-        now = self._time()
-        for record in sent:
-            if peer.link is None:
-                peer = self._peers.routes.bound_to(peer)  # it may be forgotten with each that fails
-            submit(record, peer, now)
-        if peer.link is None:
-            self._peers.forget_if_idle(peer)
-        if not batch.count and ended is not None:
-            self._loop.call_soon(ended, batch)
-        return batch
+        record = _Record()
+        record.load(header, body, acknowledge=acknowledge)
+        record.ended = ended
+        self.submit(peer, record)
 
     def withdraw(self, piece: Piece) -> None:
         """Take a piece back, as far as it can be; it is not settled. Do nothing if it has ended."""

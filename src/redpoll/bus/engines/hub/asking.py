@@ -7,8 +7,9 @@ import heapq
 import itertools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from redpoll.bus.engine import Watcher
@@ -19,7 +20,7 @@ from redpoll.errors import (
     NotConfirmed,
     RedpollError,
 )
-from redpoll.node.door import Batch, LayerNode, Peer
+from redpoll.node.door import LayerNode, Peer
 
 __all__ = ["Asking", "Request", "fail_future"]
 
@@ -144,29 +145,29 @@ class Asking:
                 self._node.when_room(self._peer, self._flush)
                 return
             part = [waiting.popleft() for _ in range(min(len(waiting), 1024))]
-            asked: list[Request] = []
             for record in part:
                 if record[0] in p.ANSWERED:
                     request = requests.get(record[1])
                     if request is not None and request.record is record:
                         request.sent = True
                         self._waiting_bytes -= request.size
-                        asked.append(request)
-            self._send(part, asked)
+            self._send(part)
 
-    def _send(self, records: list[list[Any]], asked: Iterable[Request]) -> None:
-        if self._peer is None:
+    def _send(self, records: list[list[Any]]) -> None:
+        start = 0
+        for body, count in p.pack(records):
+            if self._peer is not None:
+                self._node.post(self._peer, body, partial(self._sent, records[start : start + count]))
+            start += count
+
+    def _sent(self, records: list[list[Any]], error: BaseException | None) -> None:
+        """Note that requests that were never sent may be sent again."""
+        if error is None or getattr(error, "sent", True):
             return
-        bodies = [body for body, _ in p.pack(records)]
-        requests = tuple(asked)
-
-        def done(batch: Batch) -> None:
-            # Never sent, all of it: it may be sent again.
-            if len(batch.failed) == batch.count and not any(getattr(error, "sent", True) for _, error in batch.failed):
-                for request in requests:
-                    request.sent = False
-
-        self._node.send_batch(self._peer, [(b"", body) for body in bodies], done)
+        for record in records:
+            request = self._requests.get(record[1]) if record[0] in p.ANSWERED else None
+            if request is not None and request.record is record:
+                request.sent = False
 
     def _ask(
         self,

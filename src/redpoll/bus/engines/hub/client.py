@@ -121,8 +121,7 @@ class HubEngine(HubMember):
         if (queue is None) is (subject is None):
             raise UsageError("a message goes to a queue or to a subject", "pass one of queue= and subject=")
         check_publishing(priority, delay, ttl, deadline, timeout, dedup)
-        if type(keep) is not bool or type(mandatory) is not bool:
-            check_flags(keep=keep, mandatory=mandatory)
+        check_flags(keep=keep, mandatory=mandatory)
         if subject is not None:
             check_subject("subject", subject)
             if type(last) is not int or last:

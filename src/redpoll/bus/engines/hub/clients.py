@@ -17,7 +17,7 @@ from redpoll.bus.broker.queue import Peer as BrokerPeer
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.errors import BusError, RedpollError
 from redpoll.node import Received
-from redpoll.node.door import Batch, LayerNode, Peer
+from redpoll.node.door import LayerNode, Peer
 
 __all__ = ["Client", "Watch"]
 
@@ -222,9 +222,9 @@ class Client:
         if not self._unread:
             self._read = time.monotonic()
         self._unread += 1
-        self._node.send_batch(self.peer, [(b"", body)], self._was_read)
+        self._node.post(self.peer, body, self._was_read)
 
-    def _was_read(self, _: Batch) -> None:
+    def _was_read(self, _: BaseException | None) -> None:
         self._unread -= 1
         self._read = time.monotonic()
 
@@ -239,7 +239,7 @@ class Client:
                 # A late answer to an earlier question changes nothing.
                 self.question = self.question or getrandbits(53) + 1
                 ((body, _),) = p.pack([[p.STALLED, name, self.question]])
-                self._node.send_batch(peer, [(b"", body)], None)
+                self._node.post(peer, body)
         elif not self._probed and member.held > 1:
             # It took all over, and has begun it if its loop has turned once more, when it takes this over.
             self._probed = True

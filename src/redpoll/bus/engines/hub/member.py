@@ -323,7 +323,7 @@ class HubMember(Asking):
             try:
                 await self._node.ready(address, timeout=self._connect_timeout)
                 self._peer = peer_at(self._node, address)
-                self._send([[p.HELLO, p.VERSION, self._name, self._token]], ())
+                self._send([[p.HELLO, p.VERSION, self._name, self._token]])
                 async with asyncio.timeout(self._connect_timeout):
                     await self._greeted()
             except TimeoutError as error:

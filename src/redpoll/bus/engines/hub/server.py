@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ MAX_BODY: Final = 16 * 2**20
 _NAME: Final = 255
 #: Seconds between two looks at the tokens, and at who is there.
 _PAUSE: Final = 0.5
-_GREET: Final = tuple((b"", body) for body, _ in p.pack([[p.GREET]]))
+((_GREET, _),) = p.pack([[p.GREET]])
 
 
 class _Node(LayerNode):
@@ -58,7 +59,7 @@ class _Node(LayerNode):
     def _session_began(self, peer: Peer, renewed: bool) -> None:  # noqa: ARG002
         self._server.meet(peer)
         # A client that was away for longer than it knows takes this for the session that it had.
-        asyncio.get_running_loop().call_soon(self.send_batch, peer, _GREET, None)
+        asyncio.get_running_loop().call_soon(self.post, peer, _GREET)
 
     def _session_resumed(self, peer: Peer) -> None:
         self._server.meet(peer)
@@ -373,8 +374,9 @@ class HubServer:
     def _dismiss(self, peer: Peer, error: RedpollError) -> None:
         """Report to a peer that it is not known, and close its link; it may dial again."""
         self.meet(peer)
-        bodies = [(b"", body) for body, _ in p.pack([[p.FAILED, 0, p.pack_error(error)]])]
-        self.node.send_batch(peer, bodies, lambda _: self.node.cut(peer, error))
+        ((body, _),) = p.pack([[p.FAILED, 0, p.pack_error(error)]])
+        cut = partial(asyncio.get_running_loop().call_soon, self.node.cut, peer, error)
+        self.node.post(peer, body, lambda _: cut())
 
     def _expel(self, peer: Peer, error: ProtocolError) -> None:
         self._expelled.note(("closed the link of a client that violated the protocol", peer.address, error))
