@@ -9,10 +9,11 @@ from redpoll.address import Address
 from redpoll.errors import PeerLost
 from redpoll.tls.certificate import Certificate
 from redpoll.wire.capabilities import NOT_LISTENING
-from redpoll.wire.identity import Claim, Claimant, Routes
+from redpoll.wire.identity import Claim, Claimant
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.peer import Peer
+from redpoll.wire.routes import Routes
 from redpoll.wire.slots import SlotPool
 from tests.wire.support import NOOP, Owned, bare_link, feed, frame, handshake, settings
 

@@ -1,6 +1,6 @@
 """Admission of links: handshake, pins, `authorize`, proofs, and the peer that the link belongs to.
 
-The decisions are made in wire/identity.py (which peer a link belongs to, or may belong to), claims.py (how that is
+The decisions are made in wire/routes.py (which peer a link belongs to, or may belong to), claims.py (how that is
 proven) and authorization.py (the user's function); this module calls them in order, and acts on their results.
 """
 
@@ -14,7 +14,8 @@ from redpoll.node.authorization import Authorization
 from redpoll.node.claims import CLAIM_TIMEOUT, REJECTED, Claims, OpenClaim, key_of
 from redpoll.node.hooks import PeerInfo
 from redpoll.wire.frames import PREAMBLE_SIZE, Control
-from redpoll.wire.identity import Claim, Claimant, Routes
+from redpoll.wire.identity import Claim, Claimant
+from redpoll.wire.routes import Routes
 from redpoll.wire.session import FENCED
 from redpoll.wire.states import LinkState
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from redpoll.node.dialler import Dialler
     from redpoll.node.sending import Sending
     from redpoll.serializers.base import Serializer
-    from redpoll.wire.identity import Routes
     from redpoll.wire.outgoing import Payload
     from redpoll.wire.peer import Peer
+    from redpoll.wire.routes import Routes
 
 __all__ = ["Stream"]
 

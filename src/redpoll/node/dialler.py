@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from redpoll.transport.carrier import Carrier
     from redpoll.transport.connection import Connection
     from redpoll.transport.secure import Secured
-    from redpoll.wire.identity import Routes
     from redpoll.wire.peer import Peer
+    from redpoll.wire.routes import Routes
 
 __all__ = ["HEAD_START", "USEFUL", "Dialler"]
 

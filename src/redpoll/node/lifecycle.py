@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from redpoll.node.sessions import Sessions
     from redpoll.transport.carrier import Carrier, Listening
     from redpoll.transport.connection import Connection
-    from redpoll.wire.identity import Routes
     from redpoll.wire.peer import Peer
+    from redpoll.wire.routes import Routes
     from redpoll.wire.slots import SlotPool
 
 __all__ = ["CLOSING_GRACE", "Shutdown", "forked_error", "release_inherited", "started"]

@@ -34,12 +34,13 @@ from redpoll.transport.spin import Spin
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, SERIALIZERS, TELLS_RECORD, Announcement, serializer_flags
 from redpoll.wire.frames import Goodbye
-from redpoll.wire.identity import Claim, Routes
+from redpoll.wire.identity import Claim
 from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.memory import NO_LIMIT, TLS_LINK_SIZE, Memory
 from redpoll.wire.peer import Peer
+from redpoll.wire.routes import Routes
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
 from redpoll.wire.states import LinkState

@@ -9,8 +9,8 @@ from redpoll.errors import PeerLost
 
 if TYPE_CHECKING:
     from redpoll.transport.connection import Connection
-    from redpoll.wire.identity import Routes
     from redpoll.wire.memory import Holder, Memory
+    from redpoll.wire.routes import Routes
 
 __all__ = ["CHECK_EVERY", "Pressure"]
 

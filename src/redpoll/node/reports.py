@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from redpoll.message import Message
     from redpoll.transport.connection import Connection
-    from redpoll.wire.identity import Routes
     from redpoll.wire.memory import Memory
     from redpoll.wire.peer import Peer
+    from redpoll.wire.routes import Routes
 
 __all__ = ["LogLimit", "Rejected", "Repeated", "Statistics", "UnawaitedFailures", "info"]
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from redpoll.address import Address
     from redpoll.config import Config
     from redpoll.transport.connection import Connection
-    from redpoll.wire.identity import Routes
     from redpoll.wire.link import Link
     from redpoll.wire.memory import Memory
     from redpoll.wire.peer import Peer
+    from redpoll.wire.routes import Routes
 
 __all__ = ["MAX_FENCED", "Layer", "Sessions"]
 
