@@ -240,7 +240,7 @@ class Sessions:
         """Handle the news that another run of this node took over at a remote node, which is not dialled again."""
         error = Fenced(connection.name)
         if connection.link.dialled:
-            dialled = getattr(connection.target, "address", None)
+            dialled = None if connection.target is None else connection.target.address
             for address in dict.fromkeys((connection.remote, connection.name, dialled or connection.remote)):
                 self._fenced.pop(address, None)
                 while len(self._fenced) >= MAX_FENCED:

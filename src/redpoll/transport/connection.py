@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import OtherProtocol, PeerLost, ProtocolError, RedpollError, TLSError
@@ -91,7 +91,12 @@ class Connection(WritingHalf):
     keeper: Keeper
 
     def __init__(
-        self, keeper: Keeper, link: Link[Peer], remote: Address, loop: asyncio.AbstractEventLoop, target: Any = None
+        self,
+        keeper: Keeper,
+        link: Link[Peer],
+        remote: Address,
+        loop: asyncio.AbstractEventLoop,
+        target: Peer | None = None,
     ) -> None:
         super().__init__(keeper, link, remote, loop)
         link.connection = self
