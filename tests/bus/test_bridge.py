@@ -243,6 +243,58 @@ async def test_what_a_publisher_says_reaches_the_worker_in_order() -> None:
         await worker.close()
 
 
+async def test_what_is_said_before_the_far_side_has_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages to the worker, and a cancellation, wait until the far engine has confirmed the task."""
+    async with sides() as joined:
+        await joined.second.queues.declare("q")
+        worker = await joined.second.engine.consume("q", credit=1)
+        engine: Any = joined.bridge._buses[1].engine
+        publish, confirmed = engine.publish, asyncio.Event()
+
+        async def confirm_late(receipt: Any) -> Any:
+            await confirmed.wait()
+            return await receipt
+
+        monkeypatch.setattr(engine, "publish", lambda *args, **options: confirm_late(publish(*args, **options)))
+        task = await joined.first.tasks.submit(1, queue="q")
+        await joined.look()
+        listener = Told()
+        delivery = await anext(worker)
+        delivery.listen(listener)
+        for number in range(5):
+            await joined.first.engine.tell(task.id, Envelope("raw", b"%d" % number))
+        assert await task.cancel() == "asked"
+        await joined.look()
+        assert not listener.said
+        confirmed.set()
+        await until(lambda: delivery.cancelled)
+        assert listener.said == [b"%d" % number for number in range(5)]
+        delivery.ack()
+        assert await task.result(timeout=5) is None
+        await worker.close()
+
+
+async def test_a_deadline_crosses(caplog: pytest.LogCaptureFixture) -> None:
+    """The far side knows how much time a task has left; one that waits there for room too long is no fault of the queue."""
+    async with sides() as joined:
+        await joined.second.queues.declare(QueueSpec("q", max_length=1))
+        worker = await joined.second.engine.consume("q", credit=0)
+        task = await joined.first.tasks.submit(1, queue="q", deadline=10)
+        await joined.look(4)
+        later = await joined.first.tasks.submit(2, queue="q", deadline=3)
+        worker.set_credit(1)
+        delivery = await anext(worker)
+        assert delivery.left is not None
+        assert 5 < delivery.left < 8
+        await joined.look(4)
+        with pytest.raises(TaskExpired):
+            await later.result(timeout=0)
+        delivery.ack()
+        assert await task.result(timeout=5) is None
+        await worker.close()
+    assert "cannot pass" not in caplog.text
+
+
 async def test_order_is_kept() -> None:
     """Tasks of one sender begin in their order, though the bridge takes them in portions."""
     async with sides() as joined:
@@ -283,6 +335,32 @@ async def test_new_queues_are_found_and_others_left_alone() -> None:
         assert await joined.first.tasks.run(2, queue="plain") == 4
 
 
+async def test_names_that_no_engine_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that is named without wildcards is served also where an engine does not list it."""
+    async with sides(queues=["q"]) as joined:
+        for bus in joined.bridge._buses:
+
+            async def none() -> list[str]:
+                return []
+
+            monkeypatch.setattr(bus.engine, "queues", none)
+        async with joined.second.tasks.worker(double, queue="q"):
+            await joined.look()
+            assert await joined.first.tasks.run(1, queue="q") == 2
+
+
+async def test_queues_that_are_gone_are_forgotten() -> None:
+    """Nothing is kept of a queue that was deleted on both sides."""
+    async with sides() as joined:
+        async with joined.second.tasks.worker(double, queue="q"):
+            await joined.look()
+            assert list(joined.bridge._flows) == ["q"]
+        for bus in (joined.first, joined.second):
+            await bus.queues.delete("q")
+        await joined.look(2)
+        assert not joined.bridge._flows
+
+
 async def test_a_slow_far_side_is_not_flooded() -> None:
     """The bridge holds as many tasks as the far side takes, and a few more; the rest waits at its origin."""
     async with sides() as joined:
@@ -318,6 +396,25 @@ async def test_a_bridge_takes_more_where_more_is_taken() -> None:
             assert held[0] == 16
             assert held[-1] == 300
             assert held == sorted(held)
+
+
+async def test_short_tasks_are_taken_in_larger_portions() -> None:
+    """As many are held as were done since the last look, where they are short."""
+    async with sides() as joined:
+        short = True
+
+        async def work(task: Task) -> None:
+            if not short:
+                await asyncio.Event().wait()
+
+        async with joined.second.tasks.worker(work, queue="q", concurrency=1_000, drain=0):
+            await joined.look()
+            await asyncio.gather(*(joined.first.tasks.run(number, queue="q") for number in range(200)))
+            await joined.look()
+            short = False
+            await joined.first.tasks.submit_many(range(500), queue="q")
+            await until(lambda: joined.bridge.held >= 200)
+            assert joined.bridge.held == 200
 
 
 # Workers on both sides
@@ -364,6 +461,34 @@ async def test_idle_workers_help_the_other_side() -> None:
             await joined.look(10)
             assert len(begun) == 10
         assert (await joined.second.queues.inspect("q")).requeued == 0
+
+
+async def test_a_shared_task_does_not_go_back() -> None:
+    """A task that waits on the side that was to help stays there, though the other side is idle by then."""
+    async with sides() as joined:
+        gates = asyncio.Event(), asyncio.Event()
+
+        async def first(task: Task) -> None:
+            await gates[0].wait()
+
+        async def second(task: Task) -> None:
+            await gates[1].wait()
+
+        await joined.first.tasks.submit_many(range(4), queue="q")
+        async with (
+            joined.first.tasks.worker(first, queue="q", concurrency=1),
+            joined.second.tasks.worker(second, queue="q", concurrency=1),
+        ):
+            await joined.look(4)
+            assert joined.bridge.held == 2
+            gates[0].set()
+            await joined.look(4)
+            # One is begun at the other side, and one waits for it.
+            assert joined.bridge.held == 2
+            assert (await joined.first.queues.inspect("q")).submitted == 4
+            gates[1].set()
+            await joined.look(2)
+        assert joined.bridge.held == 0
 
 
 async def test_tasks_follow_their_workers() -> None:
@@ -449,15 +574,17 @@ async def test_calls_find_their_server(turned: bool) -> None:
             await here.rpc.call("calculator", "add", {"a": 1, "b": 2})
 
 
-async def test_a_server_that_just_left_is_no_loss() -> None:
-    """A call that finds no server at the far side any more was not made: it waits, and another server takes it."""
+async def test_a_server_that_just_left_is_no_loss(turned: bool) -> None:
+    """A call that finds no server at the far side any more was not made: it waits, and a server on either side takes it."""
     async with sides() as joined:
         async with joined.second.rpc.serve("calculator", Calculator()):
             await joined.look()
         call = asyncio.ensure_future(joined.first.rpc.call("calculator", "add", {"a": 1, "b": 2}, timeout=30))
         await joined.look(3)
         assert not call.done()
-        async with joined.second.rpc.serve("calculator", Calculator()):
+        # It was given back once, and not again and again.
+        assert (await joined.first.queues.inspect("rpc:calculator")).requeued == 1
+        async with (joined.first if turned else joined.second).rpc.serve("calculator", Calculator()):
             await joined.look(3)
             assert await call == 3
 
