@@ -4,7 +4,8 @@ Python blocks of a page share their names, like one session of `python -m asynci
 blocks run one after another in an empty folder. A block titled Output is what the block before it prints; one titled
 with the name of a file is that file, and not run by itself.
 
-`python -m tests.doc_pages FILE` runs one page and reports what differs.
+`python -m tests.doc_pages FILE` runs one page and reports what differs; `5672=41000` behind it puts that port in the place of
+one that the page names.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -90,8 +91,13 @@ def installs(block: Block) -> bool:
     return block.language == "sh" and "pip install" in block.text
 
 
-def run(page: Path) -> list[str]:
-    """Run the blocks of one page; return what went wrong, nothing if all is as it says."""
+def run(page: Path, ports: Mapping[str, str]) -> list[str]:
+    """Run the blocks of one page; return what went wrong, nothing if all is as it says.
+
+    Args:
+        page: The page.
+        ports: More ports that are to take the place of others.
+    """
     problems = []
     found = blocks(page)
     with (
@@ -100,7 +106,7 @@ def run(page: Path) -> list[str]:
         _prepared(found, Path(commands, "socket")) as command,
         asyncio.Runner() as runner,
     ):
-        session = _Session(Path(folder), Path(commands), command, runner)
+        session = _Session(Path(folder), Path(commands), command, runner, ports)
         for block, following in zip(found, [*found[1:], None], strict=True):
             if (block.language not in {"python", "sh"} and block.file is None) or installs(block):
                 continue
@@ -136,7 +142,9 @@ def _prepared(found: list[Block], where: Path) -> Iterator[list[str]]:
 
 
 class _Session:
-    def __init__(self, folder: Path, commands: Path, redpoll: list[str], runner: asyncio.Runner) -> None:
+    def __init__(
+        self, folder: Path, commands: Path, redpoll: list[str], runner: asyncio.Runner, ports: Mapping[str, str]
+    ) -> None:
         self._folder = folder
         # Its files can be imported, as where a reader has them.
         sys.path.insert(0, str(folder))
@@ -158,7 +166,7 @@ class _Session:
         )
         tests.chmod(0o755)
         self._names: dict[str, Any] = {"__name__": "__main__"}
-        self._ports = {port: str(free_port()) for port in PORTS}
+        self._ports = {port: str(free_port()) for port in PORTS} | dict(ports)
 
     def put_ports(self, text: str) -> str:
         for port, free in self._ports.items():
@@ -223,6 +231,6 @@ class _Session:
 if __name__ == "__main__":
     # Some pages show handlers that raise; their tracebacks are for a log, not for the reader.
     logging.getLogger("redpoll").addHandler(logging.NullHandler())
-    failures = run(Path(sys.argv[1]).resolve())
+    failures = run(Path(sys.argv[1]).resolve(), dict(each.split("=") for each in sys.argv[2:]))
     print("\n".join(failures), end="")
     sys.exit(1 if failures else 0)

@@ -21,6 +21,8 @@ from tests.test_tests import found_in
 
 README = ROOT / "README.md"
 WITH_CODE = [page for page in pages() if any(block.language in {"python", "sh"} for block in blocks(page))]
+#: Pages that the tests of RabbitMQ run.
+ELSEWHERE = {ROOT / "docs" / "how-to" / "rabbitmq.md"}
 
 
 def name(page: Path) -> str:
@@ -29,7 +31,7 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+@pytest.mark.parametrize("page", [page for page in WITH_CODE if page not in ELSEWHERE], ids=name)
 def test_page_runs(page: Path) -> None:
     """Every Python and shell block of a page runs, without a warning, and prints what the page shows."""
     command = [sys.executable, "-W", "error", "-m", "tests.doc_pages", str(page)]

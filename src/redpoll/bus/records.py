@@ -231,6 +231,9 @@ class Capabilities:
     schedule: bool = True
     """True if the engine keeps schedules."""
 
+    waits_in_order: bool = True
+    """True if publishes that wait for room in a queue are taken in their order, those of all programs."""
+
     hold: float | None = None
     """Seconds after which the engine takes a task away from a worker that lives. None: never."""
 

@@ -18,6 +18,8 @@ __all__ = ["EngineMaker", "EngineURL", "find_engine"]
 _OWN: Final[Mapping[str, str]] = {
     "memory": "redpoll.bus.engines.memory:open_engine",
     "redpoll": "redpoll.bus.engines.hub.client:open_engine",
+    "amqp": "redpoll.bus.engines.amqp:open_engine",
+    "amqps": "redpoll.bus.engines.amqp:open_engine",
 }
 _GROUP: Final = "redpoll.engines"
 

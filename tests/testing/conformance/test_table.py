@@ -5,23 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import pytest
 
+from benchmarks.rabbitmq import RabbitMQ
 from redpoll.testing.conformance import Setting, behaviours, observe, table
 from redpoll.testing.conformance.__main__ import main
 from tests.bus.engines.hub.support import running
 
 ROOT = Path(__file__).parent.parent.parent.parent
 PAGE = ROOT / "docs" / "reference" / "conformance.md"
-#: The columns of the page that are tried here, each by its title; those of a hub are tried with the tests of the hub.
+#: The columns of the page that are tried here, each by its title; the others are tried with the tests of their engines.
 #: The page is made again by `python -m tests.testing.conformance.test_table`.
 COLUMNS = {
     "`memory://`": Setting("memory://"),
     "`memory://`, threads": Setting("memory://", face="blocking"),
 }
 HUB_COLUMNS: dict[str, Literal["async", "blocking"]] = {"`redpoll://`": "async", "`redpoll://`, threads": "blocking"}
+AMQP_COLUMNS: dict[str, Literal["async", "blocking"]] = {"`amqp://`": "async", "`amqp://`, threads": "blocking"}
 _BEGIN, _END = "<!-- the table -->\n", "<!-- its end -->\n"
 
 
@@ -44,7 +47,7 @@ def test_the_page_is_what_was_seen() -> None:
     """The table of behaviours and engines in the documentation is that of a run of all behaviours."""
     there = on_page()
     seen = {title: observe(setting) for title, setting in COLUMNS.items()}
-    seen |= {title: there.get(title, {}) for title in HUB_COLUMNS}
+    seen |= {title: there.get(title, {}) for title in HUB_COLUMNS | AMQP_COLUMNS}
     assert page(seen) == PAGE.read_text(), "run python -m tests.testing.conformance.test_table"
 
 
@@ -64,6 +67,7 @@ def test_the_command_says_whether_all_holds(
 
 if __name__ == "__main__":
     logging.basicConfig()
-    with running() as hub:
+    with running() as hub, TemporaryDirectory() as folder, RabbitMQ(Path(folder)) as rabbitmq:
         settings = COLUMNS | {title: Setting(hub.url, face=face) for title, face in HUB_COLUMNS.items()}
+        settings |= {title: Setting(rabbitmq.url, face=face, patience=20.0) for title, face in AMQP_COLUMNS.items()}
         PAGE.write_text(page({title: observe(setting) for title, setting in settings.items()}))

@@ -163,6 +163,12 @@ async def expired_queue(place: Place) -> None:
         await sender.broadcast.send("a", subject=topic)
         await place.until(lambda: seen == ["a"])
     await place.wait(0.5)
+    for _ in range(20):
+        try:
+            await receiver.queues.inspect(f"broadcast:{name}")
+        except NoRoute:
+            break
+        await place.wait(0.5)  # a broker may look for what expired every few seconds
     await sender.broadcast.send("b", subject=topic)
     async with receiver.broadcast.subscribe(take, subject=topic, durable=spec):
         await sender.broadcast.send("c", subject=topic)
@@ -307,7 +313,8 @@ async def a_durable_iteration(place: Place) -> None:
                 for number in range(3):
                     await bus.broadcast.send(number, subject=topic)
             bodies += [(await anext(subscription)).body for _ in range(2)]
-    assert bodies == [0, 1, 1, 2]
+    # What comes again may come in another order.
+    assert (bodies[:2], sorted(bodies[2:])) == ([0, 1], [1, 2])
 
 
 @behaviour("B-08")

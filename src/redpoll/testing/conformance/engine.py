@@ -24,7 +24,7 @@ from redpoll.errors import (
     UnknownTask,
     UsageError,
 )
-from redpoll.testing.conformance.frame import Place, Recorder, behaviour
+from redpoll.testing.conformance.frame import Place, Recorder, attempt, behaviour
 
 __all__: list[str] = []
 
@@ -148,7 +148,7 @@ async def given_back(place: Place) -> None:
     await place.until(lambda: taken.deliveries)
     assert await taken.deliveries[0].reject()
     await place.until(lambda: len(taken.deliveries) == 2)
-    assert (taken.bodies, taken.deliveries[1].attempt) == (["a", "a"], 1)
+    assert (taken.bodies, taken.deliveries[1].attempt) == (["a", "a"], attempt(engine, 2))
 
 
 @behaviour("E-07", "delay")
@@ -454,7 +454,21 @@ async def full_queues(place: Place) -> None:
     await waiting
     await place.until(lambda: len(taken.deliveries) == 2)
     assert taken.bodies == ["a", "c"]
-    # A publish that is cancelled, and one whose bus closes, let those behind continue.
+    refusing = await place.queue(engine, "refusing", max_length=1, at_limit="refuse")
+    await _send(engine, refusing)
+    assert not (await _fails(engine.publish(pack(1), queue=refusing), QueueFull)).sent
+    ring = await place.queue(engine, "ring", max_length=1, at_limit="drop-old")
+    _, dropped = await _send(engine, ring, "old")
+    await _send(engine, ring, "new")
+    await place.until(lambda: dropped.outcomes)
+    assert dropped.kind is OutcomeKind.DEAD
+    assert _bodies([await engine.take(ring)]) == ["new"]
+
+
+@behaviour("E-41", "waits_in_order")
+async def waiting_in_order(place: Place) -> None:
+    """Publishes wait for room in their order; one that is cancelled, and one whose bus closes, let those behind continue."""
+    engine = await place.engine()
     narrow, other = await place.queue(engine, "narrow", max_bytes=2_000), await place.engine()
     large = pack(b"x" * 1_000)
     await engine.publish(large, queue=narrow)
@@ -470,15 +484,6 @@ async def full_queues(place: Place) -> None:
     await other.close()
     await _fails(second, Closed)
     await last
-    refusing = await place.queue(engine, "refusing", max_length=1, at_limit="refuse")
-    await _send(engine, refusing)
-    assert not (await _fails(engine.publish(pack(1), queue=refusing), QueueFull)).sent
-    ring = await place.queue(engine, "ring", max_length=1, at_limit="drop-old")
-    _, dropped = await _send(engine, ring, "old")
-    await _send(engine, ring, "new")
-    await place.until(lambda: dropped.outcomes)
-    assert dropped.kind is OutcomeKind.DEAD
-    assert _bodies([await engine.take(ring)]) == ["new"]
 
 
 @behaviour("E-22", "results")
@@ -578,7 +583,10 @@ async def subscriptions(place: Place) -> None:
 
 @behaviour("E-25")
 async def bound_queues(place: Place) -> None:
-    """An event is put into each queue with a topic that matches, and waits there while there is no consumer."""
+    """An event is put into each queue with a topic that matches, and waits there while there is no consumer.
+
+    Where one of them is full, those in which several messages can be stored in one step have none of it.
+    """
     engine = await place.engine()
     queues = [await place.queue(engine, text, kind="events", topics=(place.name("t.#"),)) for text in ("one", "two")]
     await engine.publish(pack("x"), subject=place.name("t.1"), mandatory=True)
@@ -587,7 +595,8 @@ async def bound_queues(place: Place) -> None:
     await place.queue(engine, "full", topics=(place.name("t.#"),), max_length=1, at_limit="refuse")
     await engine.publish(pack("y"), subject=place.name("t.2"))
     await _fails(engine.publish(pack("z"), subject=place.name("t.3")), QueueFull)
-    assert (await engine.inspect(queues[0])).ready == 1
+    if engine.capabilities.successors:
+        assert (await engine.inspect(queues[0])).ready == 1
 
 
 @behaviour("E-26", "last")
@@ -756,7 +765,7 @@ async def closing(place: Place) -> None:
     for iterator in (iterated, events):
         await _fails(anext(iterator), StopAsyncIteration)
     delivery = await other.take(queue)
-    assert (unpack(delivery.envelope), delivery.attempt) == (1, 1)
+    assert (unpack(delivery.envelope), delivery.attempt) == (1, attempt(other, 2))
 
 
 @behaviour("E-33")
@@ -797,7 +806,9 @@ async def observing(place: Place) -> None:
     _, recorder = await _send(engine, queue)
     await engine.delete(queue)
     await place.until(lambda: recorder.outcomes and "deleted" in heard)
-    assert heard == ["declared", "consumer", "submitted", "delivered", "cancelled", "consumer gone", "deleted"]
+    # What the queue has given out may be here before its confirmation.
+    assert sorted(heard[2:4]) == ["delivered", "submitted"]
+    assert heard[:2] + heard[4:] == ["declared", "consumer", "cancelled", "consumer gone", "deleted"]
     end()
     await place.queue(engine, "more")
     await place.calm()
@@ -893,24 +904,25 @@ async def wrong_arguments(place: Place) -> None:
             continue
         raise AssertionError("it was taken")
     try:
-        await delivery.ack(Outcome(OutcomeKind.LOST))
+        await delivery.ack(Outcome(OutcomeKind.DEAD))
     except UsageError:
         assert await delivery.ack()
         return
-    raise AssertionError("a worker lost its own task")
+    raise AssertionError("a worker made its own task a dead letter")
 
 
 @behaviour("E-38", "attempts")
 async def attempts(place: Place) -> None:
-    """A task that lost as many workers as it may is a dead letter; blame counts as one, give-backs do not."""
+    """A task that was begun as often as it may is a dead letter; blame counts, give-backs only where all hand-outs do."""
     engine = await place.engine()
-    queue = await place.queue(engine, max_attempts=2)
+    number = max(2, attempt(engine, 4))
+    queue = await place.queue(engine, max_attempts=number)
     _, recorder = await _send(engine, queue)
     for blame in (False, True, False):
         delivery = await engine.take(queue, 1.0)
         await delivery.reject(blame=blame, reason="too slow" if blame else "")
-    delivery = await engine.take(queue)
-    assert delivery.attempt == 2
+    delivery = await engine.take(queue, 1.0)
+    assert delivery.attempt == number
     await delivery.reject(blame=True, reason="too slow again")
     await place.until(lambda: recorder.outcomes)
     assert recorder.kind is OutcomeKind.DEAD

@@ -25,6 +25,7 @@ __all__ = [
     "Place",
     "Recorder",
     "Setting",
+    "attempt",
     "behaviour",
     "behaviours",
     "observe",
@@ -285,6 +286,11 @@ class Place:
             await bus.close()
 
 
+def attempt(of: Engine | Bus, number: int) -> int:
+    """Return the attempt at a hand-out after give-backs: its number where all hand-outs count, else 1."""
+    return number if of.capabilities.attempts == "given" else 1
+
+
 Check = Callable[[Place], Awaitable[None]]
 
 
@@ -324,7 +330,7 @@ class Behaviour:
             for name in self.needs:
                 value = getattr(bus.capabilities, name)
                 if value in {False, "none", "live"} or (name == "priorities" and value == 1):
-                    raise NotCovered(f"{self.id}: {setting.url} has {name}={value!r}")
+                    raise NotCovered(f"{self.id}: {bus.capabilities.engine}:// has {name}={value!r}")
             await self.check(place)
         finally:
             await place.close()

@@ -1,0 +1,444 @@
+"""The engine ``amqp://user:password@host:port,host2:port2/virtual-host``: RabbitMQ."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Iterable
+from typing import Any, Final, Literal
+
+from redpoll.bus.awaitables import Done, Failed
+from redpoll.bus.batch import publish_all
+from redpoll.bus.engine import DeliverySink, EventSink, Watcher
+from redpoll.bus.engines.amqp import messages as m
+from redpoll.bus.engines.amqp import topology as t
+from redpoll.bus.engines.amqp.consumers import AmqpConsumer, AmqpSubscription
+from redpoll.bus.engines.amqp.handles import AmqpDelivery
+from redpoll.bus.engines.amqp.inbox import Watch
+from redpoll.bus.engines.amqp.lacking import BESIDE
+from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
+from redpoll.bus.engines.amqp.member import SERVER_TIMEOUT
+from redpoll.bus.engines.amqp.queues import AmqpQueues
+from redpoll.bus.engines.amqp.session import refusal_of
+from redpoll.bus.engines.amqp.submitting import Submit
+from redpoll.bus.engines.amqp.wire import Content
+from redpoll.bus.engines.handles import check_credit
+from redpoll.bus.envelope import Envelope
+from redpoll.bus.records import (
+    AtLimit,
+    QueueSpec,
+    Receipt,
+    check_flags,
+    check_last,
+    check_publishing,
+    check_subject,
+)
+from redpoll.errors import (
+    Closed,
+    ConfigError,
+    Expired,
+    NoRoute,
+    PayloadTooLarge,
+    QueueEmpty,
+    RedpollError,
+    UnknownTask,
+    Unsupported,
+    UsageError,
+)
+
+__all__ = ["AmqpEngine"]
+
+_log = logging.getLogger("redpoll.bus")
+
+#: Unconfirmed publishes of one `publish_many`.
+_WINDOW: Final = 1_024
+
+
+class AmqpEngine(AmqpQueues):
+    """See `redpoll.bus.engine.Engine`. The arguments are those of `AmqpMember`."""
+
+    # -- publishing
+
+    def publish(
+        self,
+        envelope: Envelope,
+        *,
+        queue: str | None = None,
+        subject: str | None = None,
+        watcher: Watcher | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        ttl: float | None = None,
+        deadline: float | None = None,
+        dedup: str | None = None,
+        keep: bool = True,
+        mandatory: bool = False,
+        last: int = 0,
+        confirm: bool = True,
+        timeout: float | None = None,
+    ) -> Awaitable[Receipt]:
+        """Put a task into a queue, or send an event to a subject."""
+        size = len(envelope.body)
+        if size > self.max_body:
+            raise PayloadTooLarge(size, self.max_body)
+        if (queue is None) is (subject is None):
+            raise UsageError("a message goes to a queue or to a subject", "pass one of queue= and subject=")
+        check_publishing(priority, delay, ttl, deadline, timeout, dedup)
+        check_flags(keep=keep, mandatory=mandatory)
+        if subject is not None:
+            check_subject("subject", subject)
+            check_last(last)
+        else:
+            check_subject("queue", queue)
+        refusal = self.refusal()
+        if refusal is not None:
+            return Failed(refusal)
+        if dedup is not None:
+            return Failed(Unsupported("amqp", "dedup keys", "make the work harmless to do twice, or use a hub"))
+        if last:
+            return Failed(Unsupported("amqp", "keeping the last events of a subject", BESIDE))
+        if not self.session.ready and timeout is not None and timeout <= 0:
+            return Failed(Expired(None, timeout, "waiting for a connection"))
+        if queue is None:
+            submit = self._event(envelope, subject or "", mandatory, timeout)
+            self.publisher.send(submit)
+        else:
+            spec = self.catalogue.specs.get(queue)
+            if ttl is None and deadline is None and spec is not None:
+                ttl = spec.ttl
+            limit = deadline if ttl is None else ttl
+            if limit is not None and limit <= delay:
+                return Failed(Expired(None, limit, "waiting to be sent"))
+            submit = self._task(envelope, queue, spec, watcher, priority, delay, limit, deadline, keep, timeout)
+            if mandatory and self._present.get(queue, 0.0) < self.loop.time():
+                self._look_first(submit, queue, delay)
+            else:
+                self._send(submit, queue, delay)
+        if confirm:
+            return submit
+        return Done(submit.receipt) if not submit.ended else submit
+
+    def _send(self, submit: Submit, queue: str, delay: float) -> None:
+        if delay:
+            self.publisher.held[submit] = None
+            self.session.spawn(self._delay(submit, delay, queue))
+        else:
+            self.publisher.send(submit)
+
+    def _event(self, envelope: Envelope, subject: str, mandatory: bool, timeout: float | None) -> Submit:
+        properties = m.properties_of(envelope, {}, delivery_mode=1)
+        return Submit(
+            self.desk, subject, t.EVENTS, subject, properties, envelope.body,
+            mandatory=mandatory, at_limit="refuse", receipt=Receipt(self.store, 0), timeout=timeout, unwatch=None,
+        )  # fmt: skip
+
+    def _task(
+        self,
+        envelope: Envelope,
+        queue: str,
+        spec: QueueSpec | None,
+        watcher: Watcher | None,
+        priority: int,
+        delay: float,
+        limit: float | None,
+        deadline: float | None,
+        keep: bool,
+        timeout: float | None,
+    ) -> Submit:
+        durable, level = True, queue
+        at_limit: AtLimit = "wait"
+        if spec is not None:
+            durable, at_limit = spec.durable, spec.at_limit
+            level = t.level(queue, min(priority, spec.priorities - 1))
+        receipt = Receipt(self.store, next(self._serials) << 64 | random.getrandbits(64))
+        task = receipt.id
+        extra: dict[str, Any] = {}
+        if watcher is not None:
+            # Only the exchange for dead letters knows this key.
+            extra["CC"] = [self.inbox.name]
+        if deadline is not None:
+            extra[m.DEADLINE] = deadline
+        if delay and limit is not None:
+            # RabbitMQ drops the expiration of what was delayed.
+            extra[m.EXPIRES] = time.time() + limit
+        properties = m.properties_of(
+            envelope,
+            extra,
+            delivery_mode=2 if durable else 1,
+            priority=min(priority, 255) or None,
+            reply_to=None if watcher is None else self.inbox.name,
+            expiration=None if limit is None or delay else str(max(1, round(limit * 1_000))),
+            message_id=task,
+            type=m.TASK,
+        )
+        unwatch = None
+        if watcher is not None:
+            self.inbox.watches[task] = Watch(watcher, level)
+            if deadline is not None:
+                self._deadlines[task] = self.alarms.set(deadline, lambda: self._expire(task))
+            unwatch = self._unwatch if keep else self._uncall
+        return Submit(
+            self.desk, queue, t.WORK, level, properties, envelope.body,
+            mandatory=True, at_limit=at_limit, receipt=receipt, timeout=timeout, unwatch=unwatch,
+        )  # fmt: skip
+
+    def _unwatch(self, submit: Submit, _: bool) -> None:
+        self.inbox.watches.pop(submit.receipt.id, None)
+        self._over(submit.receipt.id)
+
+    def _uncall(self, submit: Submit, cancel: bool) -> None:
+        task = submit.receipt.id
+        watch = self.inbox.watches.get(task)
+        if cancel and watch is not None:
+            self.session.spawn(self.inbox.say(watch, task, m.CANCEL, Envelope("raw", b""), "nobody waits for it"))
+        self._unwatch(submit, False)
+
+    def _expire(self, task: str) -> None:
+        self.inbox.expire(task, "its deadline passed")
+
+    async def _delay(self, submit: Submit, delay: float, queue: str) -> None:
+        try:
+            submit.exchange, submit.key = await self.desk.delay(delay, submit.key, queue)
+        except Rejected as error:
+            submit.end(refusal_of(error, queue))
+        except Broken:
+            self.session.spawn(self._delay(submit, delay, queue))
+        except RedpollError as error:
+            submit.end(error)
+        else:
+            self.publisher.send(submit)
+
+    def _look_first(self, submit: Submit, queue: str, delay: float) -> None:
+        """Send it once the queue is seen to have a consumer."""
+        self.publisher.held[submit] = None
+        waiting = self._checking.get(queue)
+        if waiting is not None:
+            waiting.append((submit, delay))
+            return
+        self._checking[queue] = [(submit, delay)]
+        self.session.spawn(self._look(queue))
+
+    async def _look(self, queue: str) -> None:
+        error: RedpollError | None = None
+        try:
+            _, consumers = await self.session.look(queue)
+            if consumers:
+                self._came_from(queue)
+            else:
+                error = NoRoute(queue)
+        except Rejected as refused:
+            error = refusal_of(refused, queue)
+        except RedpollError as failed:
+            error = failed
+        finally:
+            waiting = self._checking.pop(queue)
+        for submit, delay in waiting:
+            if error is not None:
+                submit.end(error)
+            elif not submit.ended:
+                self._send(submit, queue, delay)
+
+    def publish_many(
+        self,
+        envelopes: Iterable[Envelope],
+        *,
+        queue: str,
+        watchers: Iterable[Watcher] | None = None,
+        dedup: Iterable[str] | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        ttl: float | None = None,
+        keep: bool = True,
+        timeout: float | None = None,
+    ) -> Awaitable[list[Receipt]]:
+        """Put many tasks into a queue, in order."""
+        spec = self.catalogue.specs.get(queue) if self.refusal() is None else None
+        return publish_all(
+            self,
+            envelopes,
+            # Behind one that is refused the next ones would find room.
+            _WINDOW if spec is None or spec.max_length is None else 1,
+            self.max_body,
+            watchers=watchers,
+            dedup=dedup,
+            timeout=timeout,
+            priority=priority,
+            delay=delay,
+            ttl=ttl,
+            queue=queue,
+            keep=keep,
+        )
+
+    # -- taking
+
+    async def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = 1,
+        sink: DeliverySink | None = None,
+        accept: bool = False,
+        exclusive: bool = False,
+        prefetch: bool = False,  # noqa: ARG002  # the server sends ahead what the credit allows
+    ) -> AmqpConsumer:
+        """Take tasks from a queue as they come."""
+        check_credit(credit)
+        check_flags(accept=accept, exclusive=exclusive)
+        check_subject("queue", queue)
+        self._check()
+        consumer = AmqpConsumer(self.desk, queue, credit, sink, accept=accept, exclusive=exclusive)
+        await self._add(consumer)
+        self.desk.note("consumer", queue, consumer.label)
+        if self._capabilities.hold is not None and self._consumer_timeout is None and not self._hold_warned:
+            self._hold_warned = True
+            _log.warning(
+                "RabbitMQ takes a task away from a worker that has it for longer than %g s, unless its operator changed"
+                " consumer_timeout; pass consumer_timeout= where that was done",
+                SERVER_TIMEOUT,
+            )
+        return consumer
+
+    async def _add(self, consumer: AmqpConsumer) -> None:
+        if not await self._exists(consumer.queue):
+            raise NoRoute(consumer.queue)
+        self._consumers[consumer] = None
+        consumer.gone = lambda: self._consumers.pop(consumer, None)
+        try:
+            await self.session.add(consumer)
+        except Rejected as error:
+            consumer.stop(None)
+            raise refusal_of(error, consumer.queue) from error
+        except BaseException:
+            consumer.stop(None)
+            raise
+
+    async def take(self, queue: str, timeout: float | None = 0.0) -> AmqpDelivery:
+        """Take one task, in turn with the consumers."""
+        check_publishing(0, 0.0, timeout=timeout)
+        check_subject("queue", queue)
+        self._check()
+        if not self.session.ready and timeout == 0:
+            raise Expired(None, timeout, "waiting for a connection")
+        taking = self.loop.create_task(self._take(queue, timeout))
+        self._takes[taking] = None
+        taking.add_done_callback(lambda task: self._takes.pop(task, None))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            if self.closed or self._closing is not None:
+                raise Closed("bus") from None
+            taking.cancel()
+            taking.add_done_callback(_give_back)
+            raise
+
+    async def _take(self, queue: str, timeout: float | None) -> AmqpDelivery:
+        if not await self._exists(queue):
+            raise NoRoute(queue)
+        consumer = AmqpConsumer(self.desk, queue, 1, None, accept=False, exclusive=False)
+        if timeout == 0:
+            delivery = await self._get(consumer)
+            if delivery is None:
+                raise QueueEmpty(queue, timeout)
+            return delivery
+        await self._add(consumer)
+        try:
+            async with asyncio.timeout(timeout):
+                return await anext(consumer)
+        except TimeoutError:
+            raise QueueEmpty(queue, timeout) from None
+        finally:
+            # Without waiting: cancelled there, it would lose what it has.
+            self.session.spawn(consumer.close())
+
+    async def _get(self, consumer: AmqpConsumer) -> AmqpDelivery | None:
+        queue = consumer.queue
+        await self.session.linked()
+        await self.inbox.hear(queue)
+        if self._getting is None or self._getting.error is not None:
+            self._getting = await self.session.incoming.channel()
+        channel = self._getting
+        spec = self.catalogue.specs.get(queue)
+        for level in [queue] if spec is None else t.levels(spec):
+            asked = channel.ask("basic.get", 0, level, 0)
+            try:
+                answer = await asyncio.shield(asked)
+            except Rejected as error:
+                raise refusal_of(error, queue) from error
+            except asyncio.CancelledError:
+                asked.add_done_callback(lambda got: _ungot(channel, got))
+                raise
+            if isinstance(answer[0], Content):
+                return consumer.make(channel, level, answer[0])[0]
+        return None
+
+    async def subscribe(
+        self,
+        patterns: Iterable[str],
+        *,
+        sink: EventSink | None = None,
+        last: bool = False,
+        buffer: int = 1_000,
+    ) -> AmqpSubscription:
+        """Take the events of the subjects that match."""
+        if type(buffer) is not int or buffer < 1:
+            raise ConfigError("buffer", buffer, "must be an int above 0")
+        check_flags(last=last)
+        wanted = tuple(patterns)
+        if not wanted:
+            raise ConfigError("patterns", wanted, "must be at least one")
+        for each in wanted:
+            check_subject("patterns", each, pattern=True)
+        self._check()
+        if last:
+            raise Unsupported("amqp", "taking the last events of a subject", BESIDE)
+        subscription = AmqpSubscription(self.desk, next(self._numbers), wanted, sink, buffer)
+        self._subscriptions[subscription] = None
+        subscription.gone = lambda: self._subscriptions.pop(subscription, None)
+        try:
+            await self.session.add(subscription)
+        except Rejected as error:
+            subscription.stop()
+            raise refusal_of(error, wanted[0]) from error
+        except BaseException:
+            subscription.stop()
+            raise
+        return subscription
+
+    # -- tasks that are somewhere
+
+    async def cancel(self, task: str) -> Literal["withdrawn", "asked", "too late"]:
+        """Ask the worker of a task of this program to stop.
+
+        Raises:
+            Unsupported: Nobody works on it: it cannot be withdrawn from its queue.
+        """
+        self._check()
+        watch = self.inbox.watches.get(task)
+        if watch is None:
+            if task in self._recent:
+                return "too late"
+            raise UnknownTask(task)
+        if await self.inbox.say(watch, task, m.CANCEL, Envelope("raw", b""), "it was cancelled"):
+            return "asked"
+        raise Unsupported("amqp", "withdrawing a task from its queue", "give it a ttl, or use a hub")
+
+    async def tell(self, task: str, envelope: Envelope) -> bool:
+        """Send a message to the worker of a task of this program."""
+        if len(envelope.body) > self.max_body:
+            raise PayloadTooLarge(len(envelope.body), self.max_body)
+        self._check()
+        watch = self.inbox.watches.get(task)
+        return watch is not None and await self.inbox.say(watch, task, m.TELL, envelope)
+
+
+def _give_back(taking: asyncio.Task[AmqpDelivery]) -> None:
+    """Give back what was taken by a call that was cancelled."""
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().reject()
+
+
+def _ungot(channel: Channel, got: asyncio.Future[tuple[Any, ...]]) -> None:
+    if not got.cancelled() and got.exception() is None and isinstance(got.result()[0], Content):
+        channel.give_back(got.result()[0].arguments[0], True)

@@ -1,0 +1,72 @@
+"""What RabbitMQ cannot do, and an engine on it refuses."""
+
+# ruff: noqa: ARG002  # the arguments are those of `Engine`
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NoReturn
+
+from redpoll.bus.engine import Watcher
+from redpoll.bus.records import Publication, ScheduleInfo, TaskInfo
+from redpoll.errors import Unsupported
+
+__all__ = ["BESIDE", "Lacking"]
+
+BESIDE = 'a hub beside it keeps this: connect(…, results="redpoll://…")'
+"""The remedy."""
+
+
+class Lacking:
+    """See `redpoll.bus.engine.Engine`: everything here raises `Unsupported`."""
+
+    def _unsupported(self, what: str) -> NoReturn:
+        raise Unsupported("amqp", what, BESIDE)
+
+    async def lookup(self, task: str) -> TaskInfo:
+        """Raise `Unsupported`: RabbitMQ stores no outcomes."""
+        self._unsupported(f"looking up the task {task}")
+
+    async def watch(self, task: str, watcher: Watcher) -> None:
+        """Raise `Unsupported`: RabbitMQ stores no outcomes."""
+        self._unsupported(f"watching the task {task} later")
+
+    async def schedule(
+        self,
+        name: str,
+        publication: Publication,
+        *,
+        every: float | None = None,
+        cron: str | None = None,
+    ) -> None:
+        """Raise `Unsupported`: RabbitMQ keeps no schedules."""
+        self._unsupported("schedules")
+
+    async def unschedule(self, name: str) -> bool:
+        """Raise `Unsupported`."""
+        self._unsupported("schedules")
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Raise `Unsupported`."""
+        self._unsupported("schedules")
+
+    async def browse(
+        self,
+        queue: str,
+        state: Literal["ready", "delayed", "taken", "dead"] = "ready",
+        limit: int = 100,
+    ) -> list[TaskInfo]:
+        """Raise `Unsupported`: AMQP cannot look at messages without taking them."""
+        self._unsupported("browsing")
+
+    async def move(self, source: str, target: str, limit: int | None = None) -> int:
+        """Raise `Unsupported`."""
+        self._unsupported("moving tasks")
+
+    async def pause(self, queue: str, paused: bool = True) -> None:
+        """Raise `Unsupported`."""
+        self._unsupported("pausing a queue")
+
+    async def redrive(self, queue: str, tasks: Iterable[str] | None = None) -> list[str]:
+        """Raise `Unsupported`: consume the queue of the dead letters, and submit them anew."""
+        self._unsupported("redriving dead letters")

@@ -1,0 +1,336 @@
+"""The life of an engine on RabbitMQ: how it is connected, what it has, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import ssl
+import uuid
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, Self
+
+from redpoll.bus.awaitables import resolve
+from redpoll.bus.engine import Observer
+from redpoll.bus.engines.amqp import topology as t
+from redpoll.bus.engines.amqp.catalogue import Catalogue
+from redpoll.bus.engines.amqp.consumers import AmqpConsumer, AmqpSubscription
+from redpoll.bus.engines.amqp.desk import Desk
+from redpoll.bus.engines.amqp.door import Door
+from redpoll.bus.engines.amqp.handles import AmqpDelivery
+from redpoll.bus.engines.amqp.inbox import Inbox
+from redpoll.bus.engines.amqp.lacking import Lacking
+from redpoll.bus.engines.amqp.link import Channel, Login
+from redpoll.bus.engines.amqp.publishing import Alarm, Alarms, Publisher
+from redpoll.bus.engines.amqp.session import Session
+from redpoll.bus.engines.amqp.submitting import Submit
+from redpoll.bus.engines.amqp.will import Will
+from redpoll.bus.envelope import Outcome, OutcomeKind
+from redpoll.bus.feed import forked_error
+from redpoll.bus.records import (
+    Capabilities,
+    QueueSpec,
+)
+from redpoll.bus.state import EngineState, Status
+from redpoll.checks import check_function
+from redpoll.errors import (
+    Closed,
+    DialFailed,
+    NoRoute,
+    RedpollError,
+    UsageError,
+)
+from redpoll.platforms import forks
+
+__all__ = ["MAX_BODY", "SERVER_TIMEOUT", "AmqpMember"]
+
+_log = logging.getLogger("redpoll.bus")
+
+MAX_BODY: Final = 16 * 2**20
+"""The largest body, in bytes, unless told otherwise: what RabbitMQ 4 takes."""
+
+#: Seconds for which a queue is taken to have a consumer, after it was seen, and after an outcome came from there.
+_PRESENT: Final = 0.001
+#: Ids of tasks that ended, for a `cancel` that comes too late.
+_ENDED: Final = 1_000
+#: Seconds that outcomes have to be confirmed when an engine is closed.
+_GOODBYE: Final = 5.0
+#: Seconds that a server leaves a delivery open which cannot be told otherwise, and that one is told which can.
+SERVER_TIMEOUT: Final = 1_800.0
+_FOREVER: Final = 10 * 365 * 86_400.0
+
+
+class AmqpMember(Lacking):
+    """See `redpoll.bus.engine.Engine`.
+
+    Args:
+        hosts: Hosts and ports, which are tried in turn.
+        login: Data of the handshake.
+        tls: For encrypted connections.
+        wait: Whether a broker that is not there is waited for, in the background.
+        connect_timeout: Seconds that starting may take, where it does not wait.
+        split: True (default) for two connections: one for what is published, one for what is consumed.
+        max_body: The largest body, in bytes.
+        consumer_timeout: Seconds for which the server leaves a delivery open, as its operator set it, where the server
+            cannot be told (before 3.11.15). None: its default, half an hour.
+    """
+
+    def __init__(
+        self,
+        hosts: tuple[tuple[str, int], ...],
+        login: Login,
+        *,
+        tls: ssl.SSLContext | None = None,
+        wait: bool = False,
+        connect_timeout: float = 5.0,
+        split: bool = True,
+        max_body: int = MAX_BODY,
+        consumer_timeout: float | None = None,
+    ) -> None:
+        self.status = Status()
+        self.store = uuid.uuid4().hex[:16]
+        self.max_body = max_body
+        self._wait = wait
+        self._connect_timeout = connect_timeout
+        self._consumer_timeout = consumer_timeout
+        self._hosts = hosts
+        self.session = Session(
+            hosts, replace(login, name=login.name or f"redpoll {self.store}"), tls, self.status, split
+        )
+        self._capabilities = Capabilities(
+            engine="amqp",
+            confirm="replicated",
+            results="live",
+            max_body=max_body,
+            dedup=False,
+            fencing=False,
+            attempts="given",
+            browse=False,
+            cancel=False,
+            waits_in_order=False,
+            last=False,
+            successors=False,
+            schedule=False,
+            hold=consumer_timeout or SERVER_TIMEOUT,
+        )
+        self._serials = itertools.count(1)
+        self._numbers = itertools.count(1)
+        self._present: dict[str, float] = {}
+        self._checking: dict[str, list[tuple[Submit, float]]] = {}
+        self._recent: OrderedDict[str, None] = OrderedDict()
+        self._deadlines: dict[str, Alarm] = {}
+        self._subscriptions: dict[AmqpSubscription, None] = {}
+        self._consumers: dict[AmqpConsumer, None] = {}
+        self._takes: dict[asyncio.Task[Any], None] = {}
+        self._getting: Channel | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._fork = forks.number
+        self._hold_warned = False
+        self.closed = True
+
+    def __del__(self) -> None:
+        """Warn of one that was not closed."""
+        if not getattr(self, "closed", True) and self._fork == forks.number:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+
+    def __repr__(self) -> str:
+        where = ",".join(f"{host}:{port}" for host, port in self._hosts)
+        return f"<AmqpEngine amqp://{where} {self.status.state.value}>"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Its abilities."""
+        return self._capabilities
+
+    @property
+    def clock(self) -> Any:
+        """Its time: that of the loop."""
+        return self.loop
+
+    def refusal(self) -> RedpollError | None:
+        """Return the error if it cannot be used, or None."""
+        if self._fork != forks.number:
+            return forked_error()
+        return Closed("bus") if self.closed else None
+
+    def _check(self) -> None:
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Start on the running loop, and connect."""
+        if self.status.state is not EngineState.CONNECTING or not self.closed or self._closing is not None:
+            raise UsageError("this engine was started before", "make another one")
+        self.loop = asyncio.get_running_loop()
+        session = self.session
+        self.publisher = publisher = Publisher(session)
+        session.settled = publisher.flush
+        self.catalogue = Catalogue(session, publisher, self._changed)
+        self.inbox = inbox = Inbox(session, publisher, f"redpoll.inbox.{self.store}")
+        inbox.ended = self._over
+        inbox.came = self._came_from
+        self.alarms = Alarms(self.loop)
+        self.door = Door(self.store, session)
+        will = Will(session, publisher, f"redpoll.will.{self.store}")
+        self.desk = Desk(
+            self.store, session, publisher, inbox, self.alarms, will, self.max_body, self.catalogue.specs.get
+        )
+        self.closed = False
+        session.begin_with(_Exchanges(session), publisher, self.catalogue, inbox)
+        session.start(self._connect_timeout)
+        if self._wait:
+            return self
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await session.linked(first=True)
+        except TimeoutError:
+            await self._end()
+            error = session.last_error
+            if isinstance(error, RedpollError):
+                raise error from None
+            host, port = self._hosts[0]
+            raise DialFailed(f"{host}:{port}", "no RabbitMQ answered in time") from error
+        except BaseException:
+            await self._end()
+            raise
+        self._know_server()
+        return self
+
+    def _know_server(self) -> None:
+        version = self.session.incoming.version
+        if t.timeout_arguments(version, 1.0):
+            self._capabilities = replace(self._capabilities, hold=None)
+            self.desk.consumer_timeout = self._consumer_timeout or _FOREVER
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Stop."""
+        if self._fork != forks.number:
+            return
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        if self.closed:
+            self.status.change(EngineState.CLOSED)
+            return
+        self._closing = self.loop.create_future()
+        try:
+            await self._drain(drain)
+        finally:
+            try:
+                await self._end()
+            finally:
+                self._closing.set_result(None)
+
+    async def _drain(self, seconds: float | None) -> None:
+        for subscription in list(self._subscriptions):
+            subscription.stop()
+        for task in list(self._takes):
+            task.cancel()
+        for consumer in list(self._consumers):
+            consumer.stop(None)
+        if self.desk.open and seconds != 0:
+            drained: asyncio.Future[None] = self.loop.create_future()
+            self.desk.drained = lambda: resolve(drained)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await drained
+            self.desk.drained = None
+
+    async def _end(self) -> None:
+        """Give all tasks back, settle everything, disconnect."""
+        error = Closed("bus")
+        for delivery in list(self.desk.open):
+            if isinstance(delivery, AmqpDelivery):
+                delivery.abandon()
+        self.closed = True
+        self.inbox.close(error)
+        if self.session.ready:
+            # Outcomes of tasks that ended here.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE):
+                    await self.publisher.flush()
+                    await self.inbox.delete()
+        self.publisher.close(error)
+        self.door.close(error)
+        self.alarms.close()
+        await self.session.close()
+        self.status.change(EngineState.CLOSED)
+
+    def abort(self) -> None:
+        """Leave without goodbye, as a process that is killed. For tests."""
+        if self.refusal() is None:
+            self.closed = True
+            self.session.abort()
+            self.alarms.close()
+            self.status.change(EngineState.CLOSED, "aborted")
+
+    def _changed(self, name: str, spec: QueueSpec | None) -> None:
+        """Apply what any program has done with a queue."""
+        if spec is None:
+            self._gone(name)
+
+    def _gone(self, name: str) -> None:
+        outcome = Outcome(OutcomeKind.CANCELLED, None, "its queue was deleted")
+        for task, watch in list(self.inbox.watches.items()):
+            if watch.queue == name or watch.queue.startswith(f"{name}.priority."):
+                if task not in self.inbox.working:
+                    self.desk.note("cancelled", name, task)
+                self.inbox.end(task, outcome)
+        for consumer in list(self._consumers):
+            if consumer.queue == name:
+                consumer.stop(NoRoute(name))
+        self.desk.forget(name)
+        self._present.pop(name, None)
+        self.desk.note("deleted", name)
+
+    def _over(self, task: str) -> None:
+        """Note that the outcome of a task is known."""
+        alarm = self._deadlines.pop(task, None)
+        if alarm is not None:
+            alarm.cancel()
+        self._recent[task] = None
+        if len(self._recent) > _ENDED:
+            self._recent.popitem(last=False)
+
+    def _came_from(self, queue: str) -> None:
+        self._present[queue] = self.loop.time() + _PRESENT
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Call a function with what this program does with its queues."""
+        check_function("observer", observer, "an observer is a plain function of four arguments")
+        self._check()
+        observers = self.desk.observers
+        observers.append(observer)
+
+        def end() -> None:
+            if observer in observers:
+                observers.remove(observer)
+
+        return end
+
+
+class _Exchanges:
+    """The exchanges, which are there before all else."""
+
+    label = "the exchanges"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def restore(self) -> None:
+        """Declare them."""
+        await self._session.declare_exchanges(t.exchanges())
+
+    def suspend(self, error: Exception) -> None:
+        """Do nothing: they stay."""

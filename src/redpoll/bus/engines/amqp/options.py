@@ -1,0 +1,88 @@
+"""The URL and the options of ``amqp://`` and ``amqps://``."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from redpoll.bus.engines.amqp.engine import AmqpEngine
+from redpoll.bus.engines.amqp.link import Login
+from redpoll.bus.engines.amqp.member import MAX_BODY
+from redpoll.bus.urls import EngineURL
+from redpoll.checks import integer, one_of, optional, require, seconds
+from redpoll.errors import ConfigError
+
+__all__ = ["open_engine"]
+
+_PORT: Final = 5672
+_PORT_TLS: Final = 5671
+_OPTIONS: Final = frozenset(
+    {"wait", "connect_timeout", "tls", "ca", "heartbeat", "connections", "max_body", "consumer_timeout", "name"}
+)
+
+
+def open_engine(url: EngineURL, options: Mapping[str, Any]) -> AmqpEngine:
+    """Make the engine of a URL: ``amqp://user:password@host:port,host2:port2/virtual-host``, ``amqps://`` encrypted.
+
+    Options, in the URL or not: wait; connect_timeout; heartbeat, in seconds (4); connections, "split" or "single"; max_body;
+    consumer_timeout, in seconds; name, of the connections on RabbitMQ's pages; for amqps, ca, a file with the CAs that are
+    trusted, and tls, one with a certificate and its key, or an `ssl.SSLContext`.
+
+    Raises:
+        ConfigError: The URL has no host; there is no such option, or it cannot be.
+    """
+    given: dict[str, Any] = {**dict(url.options), **options}
+    if not url.hosts:
+        raise ConfigError("url", str(url), "must have hosts", "amqp://user:password@host:port/")
+    for name in sorted(given.keys() - _OPTIONS):
+        raise ConfigError(name, "…", "is no option of amqp://", f"there are {', '.join(sorted(_OPTIONS))}")
+    for name, kind in (
+        ("connect_timeout", float), ("heartbeat", int), ("max_body", int), ("consumer_timeout", float),
+    ):  # fmt: skip
+        if isinstance(given.get(name), str):
+            with suppress(ValueError):
+                given[name] = kind(given[name])
+    wait = given.get("wait", False)
+    if isinstance(wait, str):
+        wait = wait.lower() in {"1", "true", "yes"}
+    timeout, heartbeat = given.get("connect_timeout", 5.0), given.get("heartbeat", 4)
+    connections, max_body = given.get("connections", "split"), given.get("max_body", MAX_BODY)
+    hold = given.get("consumer_timeout")
+    require("connect_timeout", timeout, seconds)
+    require("heartbeat", heartbeat, integer(1, 65_535))
+    require("connections", connections, one_of("split", "single"))
+    require("max_body", max_body, integer(1, 512 * 2**20))
+    require("consumer_timeout", hold, optional(seconds))
+    secure = url.scheme == "amqps"
+    tls, ca = given.get("tls"), given.get("ca")
+    if not secure and (tls is not None or ca is not None):
+        raise ConfigError("tls" if ca is None else "ca", "…", "is for encrypted connections", "amqps://")
+    port = _PORT_TLS if secure else _PORT
+    login = Login(
+        "guest" if url.user is None else url.user,
+        "guest" if url.password is None else url.password,
+        url.path or "/",
+        heartbeat,
+        given.get("name", ""),
+    )
+    return AmqpEngine(
+        tuple((host, port if own is None else own) for host, own in url.hosts),
+        login,
+        tls=_context(tls, ca) if secure else None,
+        wait=wait,
+        connect_timeout=timeout,
+        split=connections == "split",
+        max_body=max_body,
+        consumer_timeout=hold,
+    )
+
+
+def _context(tls: Any, ca: str | None) -> ssl.SSLContext:
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    context = ssl.create_default_context(cafile=ca)
+    if tls is not None:
+        context.load_cert_chain(tls)
+    return context

@@ -1,0 +1,312 @@
+"""Messages on their way to the broker: each ends once, as confirmed, refused, without a route, or not confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from redpoll.bus.engines.amqp.link import Channel, Rejected
+from redpoll.bus.engines.amqp.session import Session
+from redpoll.bus.engines.amqp.wire import Content, Properties
+from redpoll.errors import NoRoute, NotAuthorized, NotConfirmed, QueueFull, RedpollError
+
+__all__ = ["Alarm", "Alarms", "Publisher", "Sending"]
+
+#: Bytes that wait for a connection, or for the server to read again.
+_WAITING_BYTES: Final = 64 * 2**20
+
+
+class Alarm:
+    """A function that is called later."""
+
+    __slots__ = ("_alarms", "function")
+
+    def __init__(self, alarms: Alarms, function: Callable[[], object]) -> None:
+        self._alarms = alarms
+        self.function: Callable[[], object] | None = function
+
+    def cancel(self) -> None:
+        """Do not call it, and hold on to it no longer."""
+        if self.function is not None:
+            self.function = None
+            self._alarms.cancelled()
+
+
+class Alarms:
+    """Functions that are called later, by one timer of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._heap: list[tuple[float, int, Alarm]] = []
+        self._numbers = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._when = 0.0
+        self._cancelled = 0
+
+    def set(self, seconds: float, function: Callable[[], object]) -> Alarm:
+        """Call a function after some seconds."""
+        when = self._loop.time() + seconds
+        alarm = Alarm(self, function)
+        heapq.heappush(self._heap, (when, next(self._numbers), alarm))
+        if self._timer is None or when < self._when:
+            self._arm()
+        return alarm
+
+    def cancelled(self) -> None:
+        """Note that one was cancelled; these go once they are more than the others."""
+        self._cancelled += 1
+        if self._cancelled > 100 and self._cancelled > len(self._heap) // 2:
+            self._heap = [each for each in self._heap if each[2].function is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._when = self._heap[0][0]
+        self._timer = self._loop.call_at(self._when, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._heap and self._heap[0][0] <= now:
+            alarm = heapq.heappop(self._heap)[2]
+            function, alarm.function = alarm.function, None
+            if function is None:
+                self._cancelled -= 1
+            else:
+                function()
+        if self._heap and self._timer is None:
+            self._arm()
+
+    def close(self) -> None:
+        """Call nothing any more."""
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Sending:
+    """A message to be published, and its end. It can be awaited, once.
+
+    Args:
+        exchange: Name of the exchange.
+        key: The routing key.
+        properties: The properties.
+        body: The body.
+        mandatory: True if it has to reach a queue.
+        again: True if a second one is harmless: it is sent again where a connection is lost before the confirmation.
+
+    Attributes:
+        sent: True once it is on its way.
+        ended: True once its end is known.
+        error: Its end, where it failed.
+    """
+
+    __slots__ = (
+        "_future", "_then", "again", "body", "ended", "error", "exchange", "key", "mandatory", "properties", "sent",
+        "since",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        exchange: str,
+        key: str,
+        properties: Properties,
+        body: bytes | memoryview,
+        *,
+        mandatory: bool = False,
+        again: bool = False,
+        then: Callable[[RedpollError | None], object] | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self.key = key
+        self.properties = properties
+        self.body = body
+        self.mandatory = mandatory
+        self.again = again
+        self.sent = False
+        self.ended = False
+        self.since = 0.0
+        self.error: RedpollError | None = None
+        self._future: asyncio.Future[None] | None = None
+        self._then = then
+
+    def wait(self) -> asyncio.Future[None]:
+        """Return a future that is done at its end."""
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+            if self.ended:
+                self._future.set_result(None)
+        return self._future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for its end."""
+        if not self.ended:
+            try:
+                yield from self.wait()
+            except asyncio.CancelledError:
+                self.cancelled()
+                raise
+        if self.error is not None:
+            raise self.error
+        return self.result()
+
+    def result(self) -> Any:
+        """Return what awaiting it gives."""
+        return None
+
+    def end(self, error: RedpollError | None) -> None:
+        """Note its end."""
+        if self.ended:
+            return
+        self.ended = True
+        self.error = error
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+        if self._then is not None:
+            self._then(error)
+
+    def refused(self, publisher: Publisher) -> None:  # noqa: ARG002  # a task is sent again by it
+        """Note that the server has not taken it: a queue is full."""
+        self.end(QueueFull(None, 0, "tasks", queue=self.key))
+
+    def no_route(self) -> None:
+        """Note that it has reached no queue."""
+        self.end(NoRoute(self.key))
+
+    def cancelled(self) -> None:
+        """Note that nobody waits for it any more."""
+
+
+class Publisher:
+    """Publishes on a channel of its own, with confirmations, and keeps what waits.
+
+    Args:
+        session: The session.
+        label: Its name in reports.
+
+    Attributes:
+        unconfirmed: Messages by their numbers on the channel.
+        held: Messages that are sent later: they wait for room, or for what is declared before.
+    """
+
+    def __init__(self, session: Session, label: str = "publishing") -> None:
+        self.label = label
+        self.unconfirmed: dict[int, Sending] = {}
+        self.held: dict[Sending, None] = {}
+        self._session = session
+        self._channel: Channel | None = None
+        self._waiting: dict[Sending, None] = {}
+        self._waiting_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        session.unanswered.append(self._longest)
+
+    def send(self, sending: Sending) -> None:
+        """Publish a message now, or as soon as the server takes it."""
+        self.held.pop(sending, None)
+        if sending.ended:
+            return
+        if self._channel is not None and self._channel.usable and not self._waiting and not self._session.is_blocked:
+            self._write(self._channel, sending)
+        elif self._waiting_bytes and self._waiting_bytes + len(sending.body) > _WAITING_BYTES:
+            sending.end(QueueFull(None, _WAITING_BYTES, "bytes", queue=sending.key))
+        else:
+            self._waiting[sending] = None
+            self._waiting_bytes += len(sending.body)
+
+    def withdraw(self, sending: Sending) -> bool:
+        """Take back what was not sent; return False if it was."""
+        self.held.pop(sending, None)
+        if sending in self._waiting:
+            del self._waiting[sending]
+            self._waiting_bytes -= len(sending.body)
+            return True
+        return not sending.sent
+
+    def _write(self, channel: Channel, sending: Sending) -> None:
+        sending.sent = True
+        sending.since = self._loop.time()
+        tag = channel.publish(sending.exchange, sending.key, sending.properties, sending.body, sending.mandatory)
+        self.unconfirmed[tag] = sending
+
+    def resume(self) -> None:
+        """Send what waits, as far as the server reads."""
+        while self._waiting and self._channel is not None and not self._session.is_blocked:
+            sending = next(iter(self._waiting))
+            del self._waiting[sending]
+            self._waiting_bytes -= len(sending.body)
+            if not sending.ended:
+                self._write(self._channel, sending)
+
+    async def restore(self) -> None:
+        """Open its channel, and send what waits."""
+        channel = await self._session.outgoing.channel(self._closed)
+        channel.confirmed, channel.returned = self._confirmed, self._returned
+        await channel.ask("confirm.select", 0)
+        self._channel = channel
+        self.resume()
+
+    def suspend(self, error: Exception) -> None:
+        """Settle what was sent: it is not known whether it arrived."""
+        self._channel = None
+        open_ones, self.unconfirmed = self.unconfirmed, {}
+        again: dict[Sending, None] = {}
+        for sending in open_ones.values():
+            if sending.again:
+                again[sending] = None
+                self._waiting_bytes += len(sending.body)
+            elif isinstance(error, Rejected) and error.code == 403:
+                sending.end(NotAuthorized(error.text))
+            else:
+                sending.end(NotConfirmed(None, f"the connection was lost before the confirmation: {error}"))
+        self._waiting = again | self._waiting
+
+    async def flush(self) -> None:
+        """Wait until what was sent is confirmed."""
+        for sending in list(self.unconfirmed.values()):
+            await asyncio.shield(sending.wait())
+
+    def close(self, error: RedpollError) -> None:
+        """Settle everything."""
+        for sending in [*self.unconfirmed.values(), *self._waiting, *self.held]:
+            sending.end(error)
+        self.unconfirmed.clear()
+        self._waiting.clear()
+        self.held.clear()
+
+    def _closed(self, error: Exception) -> None:
+        if isinstance(error, Rejected):
+            # Of this channel alone: an exchange is missing, or not allowed.
+            self.suspend(error)
+            self._session.restore_soon(self, str(error))
+
+    def _confirmed(self, tag: int, multiple: bool, taken: bool) -> None:
+        tags = [tag]
+        if multiple:
+            tags = list(itertools.takewhile(lambda each: each <= tag, self.unconfirmed))
+        for each in tags:
+            sending = self.unconfirmed.pop(each, None)
+            if sending is None:
+                continue  # it was returned
+            if taken:
+                sending.end(None)
+            else:
+                sending.refused(self)
+
+    def _returned(self, content: Content) -> None:
+        _, _, exchange, key = content.arguments
+        name = content.properties.message_id
+        for tag, sending in self.unconfirmed.items():
+            if sending.key == key and sending.exchange == exchange and sending.properties.message_id == name:
+                del self.unconfirmed[tag]
+                sending.no_route()
+                return
+
+    def _longest(self) -> tuple[float, str] | None:
+        sending = next(iter(self.unconfirmed.values()), None)
+        return None if sending is None else (self._loop.time() - sending.since, f"a message for {sending.key!r}")

@@ -1,0 +1,497 @@
+"""The two connections of an engine, and everything that is wanted at the broker: made again whenever one of them is lost.
+
+There is one loop: connect, restore, wait for the loss of this generation's links. The loss is a future of the generation, so
+that none is overlooked, whenever it comes. An entity that cannot be restored is parked and tried again; the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from redpoll.bus.awaitables import with_owner
+from redpoll.bus.engines.amqp.dialing import Hosts, open_link
+from redpoll.bus.engines.amqp.link import Broken, Channel, Link, Login, Rejected
+from redpoll.bus.engines.amqp.topology import FIXED, Declaration, Exchange
+from redpoll.bus.state import EngineState, Status
+from redpoll.errors import Closed, DialFailed, NoRoute, NotAuthorized, ProtocolError, RedpollError, SpecConflict
+
+__all__ = ["Entity", "Session", "refusal_of"]
+
+_log = logging.getLogger("redpoll.bus")
+
+#: Seconds that one of several hosts has to answer.
+_ATTEMPT: Final = 2.0
+#: Seconds between two tries to restore what could not be, at first and at most.
+_AGAIN: Final = 1.0
+_SELDOM: Final = 60.0
+#: Seconds after which a request that is not answered is reported; and between two looks.
+_SLOW: Final = 3.0
+_LOOK: Final = 0.5
+#: Seconds that confirmations may take where the other link is lost.
+_PARTING: Final = 0.5
+#: Seconds that closing waits for the server.
+_GOODBYE: Final = 2.0
+
+
+class Entity(Protocol):
+    """Something that is wanted at the broker: a consumer, a subscription, a queue. The session holds on to it."""
+
+    @property
+    def label(self) -> str:
+        """Its name in reports."""
+
+    async def restore(self) -> None:
+        """Set it up on the links of the session; called after each connect, and when it was parked.
+
+        Raises:
+            Broken: The link was lost.
+            Rejected: The server refuses it.
+            RedpollError: It cannot be restored.
+        """
+
+    def suspend(self, error: Exception) -> None:
+        """Note that the links are gone, with its channels."""
+
+
+async def _nothing() -> None:
+    """Wait for nothing."""
+
+
+def refusal_of(error: Rejected, queue: str) -> RedpollError:
+    """Return the error of the library for one of the server's about a queue."""
+    if error.code == 404:
+        return NoRoute(queue)
+    if error.code == 403 and "exclusive" not in error.text:
+        return NotAuthorized(error.text)
+    if error.code in {403, 405}:
+        return SpecConflict(queue, "exclusive", True, False)
+    if error.code == 406 and "inequivalent arg" in error.text:
+        # inequivalent arg 'x-max-length' for queue 'q' in vhost '/': received the value '1' … but current is none
+        argument = error.text.split("'")[1]
+        return SpecConflict(
+            queue, FIXED.get(argument, argument), error.text.rpartition("current is ")[2], "another one"
+        )
+    return ProtocolError(error.text)
+
+
+class Session:
+    """Two links to one host of a broker, or one for both, and what is restored on them.
+
+    Args:
+        hosts: Hosts and ports.
+        login: Data of the handshake.
+        tls: For encrypted connections.
+        status: Is told the state.
+        split: True for a connection for what is consumed beside the one for what is published, so that
+            acknowledgements do not wait behind publishes that the server does not read.
+
+    Attributes:
+        outgoing: The link for publishing and declaring.
+        incoming: The link for consuming.
+        generation: Counts connects.
+        ready: True while all is restored that can be.
+        is_blocked: True while the server reads no publishes.
+        settled: Waits for the confirmations of what was published.
+        unanswered: Functions that return the seconds for which something waits for the server, and its name.
+    """
+
+    def __init__(
+        self, hosts: tuple[tuple[str, int], ...], login: Login, tls: ssl.SSLContext | None, status: Status, split: bool
+    ) -> None:
+        self.outgoing: Link
+        self.incoming: Link
+        self.generation = 0
+        self.ready = False
+        self.is_blocked = False
+        self.unanswered: list[Callable[[], tuple[float, str] | None]] = [self._longest_ask]
+        self.settled: Callable[[], Coroutine[Any, Any, None]] = _nothing
+        self.last_error: Exception | None = None
+        self._hosts = Hosts(hosts)
+        self._several = len(set(hosts)) > 1
+        self._login = login
+        self._tls = tls
+        self._status = status
+        self._split = split
+        self._entities: dict[Entity, None] = {}
+        self._parked: dict[Entity, str] = {}
+        self._own: frozenset[Entity] = frozenset()
+        self._links: tuple[Link, ...] = ()
+        self._lost: asyncio.Future[Exception]
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._runner: asyncio.Task[None] | None = None
+        self._asking = asyncio.Lock()
+        self._asked_at = 0.0
+        self._declaring: Channel | None = None
+        self._reasons: dict[str, str] = {}
+        self._closed = False
+        self._began = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- life
+
+    def start(self, timeout: float) -> None:
+        """Begin to connect on the running loop.
+
+        Args:
+            timeout: Seconds that the only host has to answer.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._timeout = min(timeout, _ATTEMPT) if self._several else timeout
+        self._runner = with_owner(self._loop.create_task(self._run()))
+        self._look()
+
+    def time(self) -> float:
+        """Return the time of the loop, in seconds."""
+        return self._loop.time()
+
+    async def linked(self, *, first: bool = False) -> None:
+        """Wait until it is ready.
+
+        Args:
+            first: True to fail as soon as the login is refused.
+
+        Raises:
+            Closed: It was closed.
+            NotAuthorized: The login was refused.
+        """
+        while not self.ready:
+            if self._closed:
+                raise Closed("bus")
+            if first and isinstance(self.last_error, NotAuthorized):
+                raise self.last_error
+            waiter = self._loop.create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+
+    async def close(self) -> None:
+        """Disconnect, and wait for it."""
+        self._end()
+        links, self._links = self._links, ()
+        await asyncio.gather(*(link.close(_GOODBYE) for link in links))
+        tasks = [*self._tasks, *([] if self._runner is None else [self._runner])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abort(self) -> None:
+        """Disconnect without goodbye."""
+        self._end()
+        links, self._links = self._links, ()
+        for link in links:
+            link.abort(Broken("it was aborted"))
+        for task in (*self._tasks, *([] if self._runner is None else [self._runner])):
+            task.cancel()
+
+    def _end(self) -> None:
+        self._closed, self.ready = True, False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run something beside all else, until the session is closed. What it raises is logged."""
+        task = with_owner(self._loop.create_task(self._quietly(coroutine)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _quietly(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        try:
+            await coroutine
+        except (Broken, Rejected, RedpollError) as error:
+            _log.debug("a request to RabbitMQ failed: %s", error)
+
+    # -- links
+
+    async def _run(self) -> None:
+        while True:
+            await self._connect()
+            self._began = True
+            lost = self._lost
+            try:
+                await self._restore_all()
+            except Broken as error:
+                if not lost.done():
+                    lost.set_result(error)
+            if not lost.done():
+                self._hosts.succeeded()
+                self.ready = True
+                self._show()
+                self._wake()
+            reason = await lost
+            self.ready = False
+            self.last_error = reason
+            host, port = self._hosts.current
+            _log.warning("the connection to RabbitMQ at %s:%s is lost: %s", host, port, reason)
+            self._show()
+            await self._part()
+            self._let_go(reason)
+            await asyncio.sleep(self._hosts.failed(self._loop.time()))
+
+    async def _part(self) -> None:
+        """Wait a moment for the confirmations of the other link, if that is there; nothing more is published on it."""
+        if self.outgoing.error is None:
+            self.is_blocked = True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PARTING):
+                    await self.settled()
+
+    def _let_go(self, error: Exception) -> None:
+        links, self._links = self._links, ()
+        for link in links:
+            link.abort(Broken(f"the other connection is lost: {error}"))
+        self._declaring = None
+        self.is_blocked = False
+        self._reasons.clear()
+        self._parked.clear()
+        for entity in list(self._entities):
+            entity.suspend(error)
+
+    async def _connect(self) -> None:
+        while True:
+            host, port = self._hosts.current
+            self._lost = self._loop.create_future()
+            opened: list[Link] = []
+            try:
+                for use in ("publishing", "consuming") if self._split else ("all",):
+                    login = Login(
+                        self._login.user,
+                        self._login.password,
+                        self._login.virtual_host,
+                        self._login.heartbeat,
+                        f"{self._login.name}, {use}",
+                    )
+                    opened.append(await open_link(host, port, login, self, self._tls, self._timeout))
+            except (OSError, Rejected, RedpollError) as error:
+                for link in opened:
+                    link.abort(Broken("the other connection could not be made"))
+                refused = isinstance(error, Rejected)
+                self.last_error = (
+                    NotAuthorized(str(error), f"{host}:{port}") if refused else DialFailed(f"{host}:{port}", str(error))
+                )
+                self._show()
+                if refused:
+                    self._wake()
+                _log.debug("RabbitMQ at %s:%s was not reached: %s", host, port, error)
+                await asyncio.sleep(self._hosts.failed(self._loop.time(), refused=refused))
+                continue
+            except BaseException:
+                for link in opened:
+                    link.abort(Broken("it was given up"))
+                raise
+            self._links = tuple(opened)
+            self.outgoing, self.incoming = opened[0], opened[-1]
+            self.generation += 1
+            for link in opened:
+                if link.error is not None and not self._lost.done():
+                    self._lost.set_result(link.error)
+            return
+
+    # Of `Owner`:
+
+    def lost(self, link: Link, error: Exception) -> None:
+        """End the generation."""
+        if link in self._links and not self._lost.done():
+            self._lost.set_result(error)
+
+    def blocked(self, link: Link, reason: str | None) -> None:
+        """Show that publishes are not read."""
+        if link is self.outgoing or not self._split:
+            self.is_blocked = reason is not None
+        self._reason("blocked", None if reason is None else f"RabbitMQ reads no publishes: {reason}")
+        if reason is None:
+            self._unblocked()
+
+    def _unblocked(self) -> None:
+        for entity in list(self._entities):
+            resume = getattr(entity, "resume", None)
+            if resume is not None:
+                resume()
+
+    def suspected(self, link: Link, seconds: float | None) -> None:
+        """Show that the server is silent."""
+        text = None if seconds is None else f"RabbitMQ was silent for {seconds:.1f} s"
+        self._reason(f"silent {id(link)}", text)
+
+    # -- the state
+
+    def _reason(self, key: str, text: str | None) -> None:
+        if text is None:
+            self._reasons.pop(key, None)
+        else:
+            self._reasons[key] = text
+        self._show()
+
+    def _show(self) -> None:
+        if self._closed:
+            return
+        if not self.ready:
+            state = EngineState.RECONNECTING if self._began else EngineState.CONNECTING
+            self._status.change(state, "" if self.last_error is None else str(self.last_error))
+            return
+        reasons = [*self._reasons.values(), *self._parked.values()]
+        if reasons:
+            self._status.change(EngineState.DEGRADED, reasons[0])
+        else:
+            self._status.change(EngineState.READY)
+
+    def _look(self) -> None:
+        if self._loop.is_closed():
+            return
+        slow = None
+        if self.ready and not self.is_blocked:
+            waits = [each for each in (look() for look in self.unanswered) if each is not None and each[0] > _SLOW]
+            slow = max(waits, default=None)
+        self._reason("slow", None if slow is None else f"{slow[1]} was not answered")
+        self._timer = self._loop.call_later(_LOOK, self._look)
+
+    def _longest_ask(self) -> tuple[float, str] | None:
+        return (self._loop.time() - self._asked_at, "a request") if self._asked_at else None
+
+    # -- what is wanted
+
+    async def add(self, entity: Entity) -> None:
+        """Set something up, now and after each reconnect. Where there is no connection, wait for it.
+
+        Raises:
+            Rejected: The server refuses it; it is not kept.
+            RedpollError: It cannot be; it is not kept.
+        """
+        try:
+            while True:
+                generation = self.generation
+                if self.ready:
+                    self._entities[entity] = None
+                    with suppress(Broken):
+                        await entity.restore()
+                        return
+                else:
+                    self._entities[entity] = None
+                    await self.linked()
+                    return
+                # It was lost meanwhile: this generation is over.
+                await self._over(generation)
+        except BaseException:
+            self.discard(entity)
+            raise
+
+    async def _over(self, generation: int) -> None:
+        """Wait until a generation whose link is lost is over."""
+        if self.generation == generation and self.ready:
+            await asyncio.shield(self._lost)
+            await asyncio.sleep(0)
+
+    def discard(self, entity: Entity) -> None:
+        """Do not restore something any more."""
+        self._entities.pop(entity, None)
+        if self._parked.pop(entity, None) is not None:
+            self._show()
+
+    async def _restore_all(self) -> None:
+        # The first ones are the engine's own, in the order in which they need each other.
+        for entity in list(self._entities):
+            if entity in self._own:
+                await entity.restore()
+        others = [each for each in self._entities if each not in self._own]
+        await asyncio.gather(*(self._restore(each, _AGAIN) for each in others))
+
+    def begin_with(self, *entities: Entity) -> None:
+        """Name what is restored first, in this order, and whose failure ends the connection."""
+        self._entities |= dict.fromkeys(entities)
+        self._own = frozenset(entities)
+
+    async def _restore(self, entity: Entity, pause: float) -> None:
+        try:
+            await entity.restore()
+        except (Rejected, RedpollError) as error:
+            if entity in self._entities:
+                self._parked[entity] = f"{entity.label} could not be restored: {error}"
+                _log.warning("%s could not be restored: %s", entity.label, error)
+                self.spawn(self._try_again(entity, pause, self.generation))
+        else:
+            self._parked.pop(entity, None)
+
+    async def _try_again(self, entity: Entity, pause: float, generation: int) -> None:
+        await asyncio.sleep(pause)
+        if generation == self.generation and self.ready and entity in self._entities:
+            with suppress(Broken):  # it will be restored on the next connection
+                await self._restore(entity, min(pause * 2, _SELDOM))
+            self._show()
+
+    def restore_soon(self, entity: Entity, reason: str, pause: float = 0.0) -> None:
+        """Restore something whose channel, or whose consumer, was ended by the server."""
+        if self.ready and entity in self._entities and entity not in self._parked:
+            self._parked[entity] = f"{entity.label} is being restored: {reason}"
+            self._show()
+            self.spawn(self._try_again(entity, pause, self.generation))
+
+    # -- requests
+
+    async def ask(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """Send a request on a channel of its own kind: where the server refuses it, nothing else is on that channel.
+
+        Raises:
+            Rejected: The server refuses it.
+            Broken: The link was lost.
+        """
+        async with self._asking:
+            if not self._links:
+                raise Broken("there is no connection")
+            if self._declaring is None or self._declaring.error is not None:
+                self._declaring = await self.outgoing.channel()
+            self._asked_at = self._loop.time()
+            try:
+                return await self._declaring.ask(name, *arguments)
+            finally:
+                self._asked_at = 0.0
+
+    async def ask_again(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """Send a request, and send it again where the link is lost before the answer; wait for a connection.
+
+        Raises:
+            Rejected: The server refuses it.
+            Closed: The session was closed.
+        """
+        while True:
+            await self.linked()
+            generation = self.generation
+            with suppress(Broken):
+                return await self.ask(name, *arguments)
+            await self._over(generation)
+
+    async def look(self, queue: str) -> tuple[int, int]:
+        """Return how many messages are ready in a queue, and how many consumers it has.
+
+        Raises:
+            Rejected: With 404, it does not exist.
+        """
+        _, messages, consumers = await self.ask_again("queue.declare", 0, queue, 1, {})
+        return messages, consumers
+
+    async def declare_exchanges(self, exchanges: tuple[Exchange, ...]) -> None:
+        """Declare exchanges and what they get from others."""
+        for each in exchanges:
+            await self.ask("exchange.declare", 0, each.name, each.kind, 2, {})
+        for each in exchanges:
+            for source, key in each.sources:
+                await self.ask("exchange.bind", 0, each.name, source, key, 0, {})
+
+    async def declare_queue(self, declaration: Declaration) -> None:
+        """Declare a queue and its bindings."""
+        name, bits, arguments, bindings = declaration
+        await self.ask("queue.declare", 0, name, bits, arguments)
+        for exchange, key in bindings:
+            await self.ask("queue.bind", 0, name, exchange, key, 0, {})

@@ -1,0 +1,116 @@
+"""A task or an event on its way into its queues."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from redpoll.bus.engines.amqp.desk import Desk
+from redpoll.bus.engines.amqp.publishing import Alarm, Publisher, Sending
+from redpoll.bus.engines.amqp.wire import Properties
+from redpoll.bus.records import AtLimit, Receipt
+from redpoll.errors import ConfirmTimeout, Expired, NoRoute, QueueFull, RedpollError
+
+__all__ = ["Submit"]
+
+#: Seconds between two tries to put a task into a queue that is full, at first and at most.
+_PAUSE: Final = 0.02
+_LONGEST: Final = 1.0
+
+
+class Submit(Sending):
+    """A message of `Engine.publish`.
+
+    Args:
+        desk: The parts of the engine.
+        where: The queue or the subject, for errors.
+        at_limit: What to do where a queue is full.
+        receipt: Its receipt.
+        timeout: Seconds until it has to be confirmed.
+        unwatch: Is called where nobody will hear of its outcome; True where it is to be cancelled.
+    """
+
+    __slots__ = ("_alarm", "_at_limit", "_desk", "_retry", "_timeout", "_tries", "_unwatch", "_where", "receipt")
+
+    def __init__(
+        self,
+        desk: Desk,
+        where: str,
+        exchange: str,
+        key: str,
+        properties: Properties,
+        body: bytes | memoryview,
+        *,
+        mandatory: bool,
+        at_limit: AtLimit,
+        receipt: Receipt,
+        timeout: float | None,
+        unwatch: Callable[[Submit, bool], object] | None,
+    ) -> None:
+        super().__init__(exchange, key, properties, body, mandatory=mandatory)
+        self._desk = desk
+        self._where = where
+        self._at_limit = at_limit
+        self._timeout = timeout
+        self._tries = 0
+        self._retry: Alarm | None = None
+        self._unwatch = unwatch
+        self.receipt = receipt
+        self._alarm = None if timeout is None else desk.alarms.set(timeout, self._late)
+
+    def result(self) -> Receipt:
+        """Return its receipt."""
+        return self.receipt
+
+    def end(self, error: RedpollError | None) -> None:
+        """Note its end."""
+        if self.ended:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        unwatch, self._unwatch = self._unwatch, None
+        if error is not None and unwatch is not None:
+            unwatch(self, False)
+        super().end(error)
+        if error is None:
+            desk = self._desk
+            desk.counts(self._where).submitted += 1
+            if desk.observers:
+                desk.note("submitted", self._where, self.receipt.id)
+
+    def refused(self, publisher: Publisher) -> None:
+        """Refuse it, or try again: a queue is full."""
+        if self._at_limit != "wait" or (self._timeout is not None and self._timeout <= 0):
+            spec = self._desk.spec_of(self._where)
+            limit = 0 if spec is None else spec.max_length or spec.max_bytes
+            unit = "tasks" if spec is None or spec.max_length else "bytes"
+            self.end(QueueFull(None, limit, unit, queue=self._where))
+            return
+        self.sent = False
+        longest = min(_LONGEST, _PAUSE * 1.5**self._tries)
+        pause = longest * random.uniform(0.5, 1.0)  # noqa: S311  # so that they do not come together
+        self._tries = min(self._tries + 1, 20)
+
+        publisher.held[self] = None
+        self._retry = self._desk.alarms.set(pause, lambda: publisher.send(self))
+
+    def no_route(self) -> None:
+        """Note that there is no such queue, or that nobody takes that subject."""
+        self.end(NoRoute(self._where))
+
+    def _late(self) -> None:
+        if self._desk.publisher.withdraw(self):
+            self.end(Expired(None, self._timeout, "waiting for room in the queue, or for a connection"))
+        else:
+            self.end(ConfirmTimeout(None, self._timeout))
+
+    def cancelled(self) -> None:
+        """Withdraw it, or cancel the task if nobody waits for its outcome."""
+        unwatch, self._unwatch = self._unwatch, None
+        sent = not self._desk.publisher.withdraw(self)
+        self.ended = self.ended or not sent
+        if unwatch is not None:
+            unwatch(self, sent)

@@ -1,0 +1,286 @@
+"""What the engine of RabbitMQ does when connections, channels, queues and consumers end, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll.bus import Bus, Envelope, Outcome, OutcomeKind, Payloads, QueueSpec
+from redpoll.bus.engines.amqp.engine import AmqpEngine
+from redpoll.bus.engines.amqp.link import Rejected
+from redpoll.bus.state import EngineState
+from redpoll.errors import DialFailed, NotAuthorized, NotConfirmed, SpecConflict, Unsupported
+from redpoll.testing.conformance import Recorder
+from tests.node.support import until
+from tests.rabbitmq import Broker
+
+pytestmark = [pytest.mark.broker, pytest.mark.asyncio]
+
+pack = Payloads().pack
+
+
+def engine_of(bus: Bus) -> AmqpEngine:
+    """Return the engine of a bus."""
+    assert isinstance(bus.engine, AmqpEngine)
+    return bus.engine
+
+
+def cut(bus: Bus, which: str) -> None:
+    """Break one of the connections of a bus."""
+    transport = getattr(engine_of(bus).session, which).transport
+    assert transport is not None
+    transport.abort()
+
+
+@pytest.mark.parametrize("which", ["outgoing", "incoming"])
+async def test_everything_comes_back_after_a_lost_connection(rabbitmq: Broker, which: str) -> None:
+    """Workers, servers, subscriptions and the inbox serve again once a connection was cut, whichever it was (pitfall 1)."""
+    async with redpoll.connect(rabbitmq.url) as sender, redpoll.connect(rabbitmq.url) as worker:
+        events: list[Any] = []
+
+        async def double(task: Any) -> Any:
+            return task.data * 2
+
+        class Server:
+            def add(self, a: int, b: int) -> int:
+                return a + b
+
+        async with (
+            worker.tasks.worker(double, queue="double"),
+            worker.rpc.serve("adder", Server()),
+            worker.broadcast.subscribe(lambda broadcast: events.append(broadcast.body), subject="news.*"),
+        ):
+            for bus in (worker, sender, worker):
+                generation = engine_of(bus).session.generation
+                cut(bus, which)
+                await until(lambda: engine_of(bus).session.generation > generation, "a new connection")  # noqa: B023
+                await bus.status.wait_for(EngineState.READY)
+                assert await sender.tasks.run(4, queue="double", timeout=20) == 8
+                assert await sender.rpc.call("adder", "add", {"a": 1, "b": 2}, timeout=20) == 3
+                count = len(events)
+                await sender.broadcast.send("x", subject="news.today")
+                await until(lambda: len(events) > count, "an event")  # noqa: B023
+
+
+async def test_an_unconfirmed_publish_fails_and_an_unsent_one_waits(rabbitmq: Broker) -> None:
+    """What was sent when the connection broke fails as not confirmed; what was published afterwards is sent (pitfall 15)."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine = engine_of(bus)
+        await engine.declare(QueueSpec("q"))
+        sent = engine.publish(pack("sent"), queue="q")
+        await asyncio.sleep(0)
+        rabbitmq.block()
+        lost = engine.publish(pack("lost"), queue="q")
+        await asyncio.sleep(0)
+        cut(bus, "outgoing")
+        later = engine.publish(pack("later"), queue="q", timeout=30)
+        rabbitmq.block(False)
+        ends = await asyncio.gather(*map(_end, (sent, lost)))
+        assert set(ends) <= {"done", NotConfirmed}
+        await later
+        bodies: list[Any] = []
+        while "later" not in bodies:
+            bodies.append(Payloads().unpack((await engine.take("q", 10)).envelope))
+        assert len(bodies) > ends.count("done")
+
+
+async def _end(awaitable: Any) -> Any:
+    try:
+        await awaitable
+    except NotConfirmed as error:
+        return type(error)
+    return "done"
+
+
+async def test_a_dead_letter_tells_its_publisher(rabbitmq: Broker) -> None:
+    """RabbitMQ itself tells a publisher that its task expired, or was dropped at the limit."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine, expired, dropped = engine_of(bus), Recorder(), Recorder()
+        await engine.declare(QueueSpec("q"))
+        await engine.declare(QueueSpec("ring", max_length=1, at_limit="drop-old"))
+        await engine.publish(pack(1), queue="q", ttl=0.1, watcher=expired)
+        await engine.publish(pack(1), queue="ring", watcher=dropped)
+        await engine.publish(pack(2), queue="ring")
+        await until(lambda: expired.outcomes and dropped.outcomes, "the outcomes")
+        assert (expired.kind, dropped.kind) == (OutcomeKind.EXPIRED, OutcomeKind.DEAD)
+        assert (await engine.inspect("ring.dead")).ready == 1
+
+
+async def test_one_that_cannot_be_restored_is_parked(rabbitmq: Broker) -> None:
+    """Of three consumers, one whose queue is in exclusive use waits, the others serve; the state says so (pitfall 5)."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine = engine_of(bus)
+        taken = [Recorder() for _ in range(3)]
+        consumers = []
+        for number, recorder in enumerate(taken):
+            await engine.declare(QueueSpec(f"q{number}"))
+            consumers.append(await engine.consume(f"q{number}", sink=recorder.deliver))
+        refused = consumers[1].restore
+
+        async def restore() -> None:
+            raise Rejected(406, "it is another one now")
+
+        consumers[1].restore = restore  # type: ignore[method-assign]
+        cut(bus, "incoming")
+        await bus.status.wait_for(EngineState.DEGRADED)
+        assert "q1" in bus.status.reason
+        for number in (0, 2):
+            await engine.publish(pack(number), queue=f"q{number}")
+        await until(lambda: taken[0].deliveries and taken[2].deliveries, "the others")
+        assert [each.active for each in consumers] == [True, False, True]
+        consumers[1].restore = refused  # type: ignore[method-assign]
+        await bus.status.wait_for(EngineState.READY)
+        assert consumers[1].active
+
+
+async def test_a_consumer_that_the_server_ended_begins_again(rabbitmq: Broker) -> None:
+    """A queue that was deleted ends its consumer; one that was made anew has it again, with a worker (pitfall 4)."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+
+        async def double(task: Any) -> Any:
+            return task.data * 2
+
+        async with bus.tasks.worker(double, queue="double") as worker:
+            await engine_of(bus).session.ask("queue.delete", 0, "double", 0)
+            await until(lambda: not worker.active, "the end of the consumer")
+            assert await bus.tasks.run(4, queue="double", timeout=20) == 8
+
+
+async def test_late_acknowledgements_are_dropped(rabbitmq: Broker) -> None:
+    """A task that is done after its connection was lost comes again, once, and nothing fails (pitfall 23)."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine, recorder = engine_of(bus), Recorder()
+        await engine.declare(QueueSpec("q"))
+        await engine.consume("q", sink=recorder.deliver)
+        await engine.publish(pack(1), queue="q")
+        await until(lambda: recorder.has(1), "the task")
+        cut(bus, "incoming")
+        await until(lambda: recorder.has(2), "the task again")
+        first, second = recorder.deliveries
+        assert (first.lost, first.id == second.id, second.attempt) == (True, True, 2)
+        assert not await first.ack()
+        assert await second.ack(Outcome(OutcomeKind.RESULT, pack("done")))
+        # A round trip on each connection later.
+        assert (await engine.inspect("q")).ready == 0
+        await engine.publish(pack(2), queue="q")
+        await until(lambda: recorder.has(3), "the next task")
+        assert recorder.bodies == [1, 1, 2]
+        assert bus.state is EngineState.READY
+
+
+async def test_a_call_survives_the_connection_of_its_server(rabbitmq: Broker) -> None:
+    """A call whose server lost its connection meanwhile is answered by that server, and begun once."""
+    begun: list[int] = []
+    async with redpoll.connect(rabbitmq.url) as caller, redpoll.connect(rabbitmq.url) as callee:
+
+        class Server:
+            async def slow(self) -> str:
+                begun.append(1)
+                generation = engine_of(callee).session.generation
+                cut(callee, "incoming")
+                await until(lambda: engine_of(callee).session.generation > generation, "a new connection")
+                await callee.status.wait_for(EngineState.READY)
+                return "done"
+
+        async with callee.rpc.serve("s", Server()):
+            assert await caller.rpc.call("s", "slow", {}, timeout=20) == "done"
+            assert await caller.rpc.call("s", "slow", {}, timeout=20) == "done"
+        assert begun == [1, 1]
+
+
+@pytest.mark.parametrize("spin", [False, True])
+async def test_a_handler_that_blocks_the_loop_keeps_its_connection(rabbitmq: Broker, spin: bool) -> None:
+    """A loop that is blocked for three heartbeats loses neither its connection nor its task (pitfall 11)."""
+    begun: list[int] = []
+
+    async def block(_: Any) -> None:
+        begun.append(1)
+        end = time.monotonic() + 3.0
+        while time.monotonic() < end:
+            if not spin:
+                time.sleep(3.0)  # noqa: ASYNC251  # that is the point
+
+    async with redpoll.connect(f"{rabbitmq.url}?heartbeat=1") as bus, bus.tasks.worker(block, queue="q"):
+        generation = engine_of(bus).session.generation
+        await bus.tasks.run(None, queue="q", timeout=20)
+        assert (begun, engine_of(bus).session.generation) == ([1], generation)
+
+
+async def test_a_silent_server_is_reported_and_given_up(rabbitmq: Broker) -> None:
+    """A frozen server is degraded within three quarters of the heartbeat, and lost after one and a half of it (10)."""
+    async with redpoll.connect(f"{rabbitmq.url}?heartbeat=2") as bus:
+        seen: list[tuple[EngineState, float]] = []
+        began = time.monotonic()
+        bus.status.watch(lambda state, _: seen.append((state, time.monotonic() - began)))
+        rabbitmq.server.freeze()
+        await bus.status.wait_for(EngineState.RECONNECTING)
+        rabbitmq.server.thaw()
+        await bus.status.wait_for(EngineState.READY)
+    states = [state for state, _ in seen]
+    assert states[:2] == [EngineState.DEGRADED, EngineState.RECONNECTING]
+    assert seen[0][1] < 5.0
+
+
+async def test_a_server_that_is_away_is_waited_for_as_told(rabbitmq: Broker) -> None:
+    """Where nothing listens entering fails, and says so; with wait=True it returns, and publishes wait."""
+    rabbitmq.server.kill()
+    with pytest.raises(DialFailed, match=r"127\.0\.0\.1"):
+        async with redpoll.connect(rabbitmq.url, connect_timeout=0.5):
+            pass
+    async with redpoll.connect(rabbitmq.url, wait=True) as bus:
+        assert bus.state is EngineState.CONNECTING
+        declaring = asyncio.ensure_future(bus.queues.declare("q"))
+        rabbitmq.server.start()
+        await declaring
+        await bus.engine.publish(pack(1), queue="q", timeout=30)
+
+
+async def test_a_refused_login_is_not_repeated(rabbitmq: Broker) -> None:
+    """A wrong password is refused at once, and named."""
+    with pytest.raises(NotAuthorized, match="ACCESS_REFUSED"):
+        async with redpoll.connect(rabbitmq.url.replace("guest:guest", "guest:wrong")):
+            pass
+
+
+async def test_settings_are_those_of_the_first(rabbitmq: Broker) -> None:
+    """All programs see the same settings; what a queue of RabbitMQ cannot change is refused, and says why (pitfall 8)."""
+    async with redpoll.connect(rabbitmq.url) as one, redpoll.connect(rabbitmq.url) as two:
+        await one.queues.declare(QueueSpec("q", max_length=5, priorities=2))
+        await until(lambda: "q" in engine_of(two).catalogue.specs, "the settings")
+        with pytest.raises(SpecConflict, match="max_length=5"):
+            await two.queues.declare(QueueSpec("q", priorities=2))
+        with pytest.raises(Unsupported, match="changing max_length"):
+            await two.queues.declare(QueueSpec("q", max_length=6, priorities=2), update=True)
+        await two.queues.declare(QueueSpec("q", max_length=5, priorities=2, max_attempts=3), update=True)
+        await until(lambda: engine_of(one).catalogue.specs["q"].max_attempts == 3, "the change")
+    async with redpoll.connect(rabbitmq.url) as three:
+        assert (await three.queues.inspect("q")).spec.max_attempts == 3
+
+
+async def test_other_clients_are_answered(rabbitmq: Broker) -> None:
+    """A message of any client that names a queue for the reply is answered there, in its own terms."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine = engine_of(bus)
+
+        async def double(task: Any) -> Any:
+            return task.data * 2
+
+        async with bus.tasks.worker(double, queue="double"):
+            import aiormq
+
+            connection = await aiormq.connect(rabbitmq.url)
+            channel = await connection.channel()
+            await channel.queue_declare("answers", durable=True)
+            properties = aiormq.spec.Basic.Properties(
+                content_type="application/json", reply_to="answers", correlation_id="7"
+            )
+            await channel.basic_publish(b"4", routing_key="double", properties=properties)
+            await until(lambda: engine.desk.counts("double").done == 1, "the end of the task")
+            answer = await channel.basic_get("answers", no_ack=True)
+            await connection.close()
+    assert answer.header.properties.correlation_id == "7"
+    assert Payloads().unpack(Envelope("msgpack", bytes(answer.body))) == 8
