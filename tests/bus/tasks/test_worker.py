@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from redpoll.errors import (
     TaskCancelled,
     TaskRejected,
     TimeLimit,
+    Unsupported,
     UsageError,
 )
 from tests.bus.tasks.support import Q, desk, turns, twice, until
@@ -541,3 +543,14 @@ async def test_a_handler_is_stopped_in_its_first_step() -> None:
             await turns()
             with pytest.raises(TaskCancelled, match="not wanted"):
                 await handle.result(0)
+
+
+async def test_time_limit_that_the_engine_cannot_keep() -> None:
+    """A time limit over the time after which the engine takes tasks away is refused, and names both; a smaller one is not."""
+    async with desk() as bus:
+        engine: Any = bus.engine
+        engine.capabilities = replace(engine.capabilities, hold=1_800.0)
+        with pytest.raises(Unsupported, match="3600 s: it takes tasks away after 1800 s"):
+            await bus.tasks.worker(forever, Q, time_limit=3_600).__aenter__()
+        async with bus.tasks.worker(forever, Q, time_limit=1_800):
+            pass

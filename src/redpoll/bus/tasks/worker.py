@@ -43,7 +43,7 @@ from redpoll.checks import (
     require,
     seconds,
 )
-from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, UsageError
+from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, Unsupported, UsageError
 
 __all__ = ["Worker"]
 
@@ -192,9 +192,17 @@ class Worker:
             NoRoute: The queue does not exist, and was not to be declared.
             NotAuthorized: It is not allowed.
             UsageError: It was used before.
+            Unsupported: The time limit is over `Capabilities.hold`.
         """
         if self._consumer is not None:
             raise UsageError("this worker was started before", "make another one")
+        capabilities, limit = self.engine.capabilities, self._time_limit
+        if limit is not None and capabilities.hold is not None and limit > capabilities.hold:
+            raise Unsupported(
+                capabilities.engine,
+                f"a time limit of {limit:g} s: it takes tasks away after {capabilities.hold:g} s",
+                "pass consumer_timeout= to connect if the operator of the server has changed that",
+            )
         self._spawn = spawner(asyncio.get_running_loop())
         self._context = contextvars.copy_context()
         options: dict[str, Any] = {"credit": self.concurrency, "sink": self._take, "prefetch": self._prefetch}
