@@ -124,90 +124,13 @@ async def test_what_waits_is_one_transaction(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.asyncio
-async def test_a_lone_turn_is_committed_by_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the disk is quick, the loop commits a turn that is alone, in order with those that the thread commits."""
-    threads: list[bool] = []
-    commit = DiskStore._commit
-
-    def noted(self: DiskStore, statements: list[Any]) -> None:
-        threads.append(threading.current_thread() is threading.main_thread())
-        commit(self, statements)
-
-    monkeypatch.setattr(DiskStore, "_commit", noted)
-    monkeypatch.setattr(disk, "_QUICK", 60.0)
-    monkeypatch.setattr(disk, "_TRUST", 3)
-    store = opened(tmp_path)
-    for number in range(5):
-        await written(store, [put(number)] if number else [Q])  # two turns
-    assert threads == [False] * 5
-    alone = asyncio.Event()
-    for number in range(5, 8):
-        alone.clear()
-        store.write([put(number)], alone.set)
-        assert not alone.is_set()
-        await alone.wait()
-    assert threads == [False] * 5 + [True] * 3
-    alone.clear()
-    store.write([put(number) for number in range(20, 25)], alone.set)
-    await alone.wait()
-    assert threads.pop() is False, "many writes are the thread's"
-    monkeypatch.setattr(disk, "_QUICK", 0.0)
-    for number in range(8, 10):
-        alone.clear()
-        store.write([put(number)], alone.set)
-        await alone.wait()
-    assert threads == [False] * 5 + [True] * 4 + [False]
-    monkeypatch.setattr(disk, "_QUICK", 60.0)
-    store._quick = 3
-    bodies: list[bytes | None] = []
-    store.write([put(10)], lambda: bodies.append(b"written"))
-    bodies += await store.bodies([10 << 64])
-    assert bodies == [b"written", b"body"]
-    store._quick = 3
-    store.write([ended(each) for each in (*range(1, 11), *range(20, 25))], lambda: None)
-    await store.close()
-    assert await kept(tmp_path) == [Q]
-
-
-@pytest.mark.asyncio
-async def test_the_loop_commits_nothing_beside_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the thread moves the log to the database, a lone turn is its own too: the loop waits for no checkpoint."""
-    begun, over = threading.Event(), threading.Event()
-    checkpoint = DiskStore._checkpoint
-
-    def slow(self: DiskStore) -> None:
-        if self._written > disk._CHECKPOINT:
-            begun.set()
-            assert over.wait(30)
-        checkpoint(self)
-
-    monkeypatch.setattr(DiskStore, "_checkpoint", slow)
-    monkeypatch.setattr(disk, "_QUICK", 60.0)
-    store = opened(tmp_path)
-    await written(store, [Q], [put(1, bytes(disk._CHECKPOINT))])
-    try:
-        await until(begun.is_set)
-        store._quick = disk._TRUST
-        done: list[int] = []
-        store.write([put(2)], lambda: done.append(2))
-        assert not store._alone
-        assert not done
-    finally:
-        over.set()
-    await until(lambda: done)
-    assert not store._given
-    await store.close()
-
-
-@pytest.mark.asyncio
-async def test_a_lone_turn_that_cannot_be_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit of the loop that fails is the end of the store, as one of the thread: nothing is confirmed from then on."""
+async def test_a_turn_that_cannot_be_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that fails is the end of the store: nothing is confirmed from then on."""
     failed: list[BaseException] = []
     done: list[int] = []
     store = opened(tmp_path)
     store.failed = failed.append
     await written(store, [Q])
-    store._quick = disk._TRUST
 
     def broken(_: DiskStore, __: list[Any]) -> None:
         raise OSError(5, "Input/output error")

@@ -1,8 +1,6 @@
 """A store in a folder: SQLite, and a thread that writes.
 
-What is queued while a transaction gets to the disk is the next one: the more there is to do, the larger they are. The
-writes of a turn that are alone are committed by the loop itself while the disk is quick: two threads that wake each other
-take as long as its sync.
+What is queued while a transaction gets to the disk is the next one: the more there is to do, the larger they are.
 """
 
 from __future__ import annotations
@@ -40,12 +38,6 @@ _LARGEST: Final = 16 * 2**20
 _CHECKPOINT: Final = 4 * 2**20
 # Seconds after which a disk that was full is looked at again.
 _WAIT = 1.0
-
-# Seconds that a commit may take for which the loop waits, and the number of such commits, one after another, before it does.
-_QUICK: Final = 0.001
-_TRUST: Final = 64
-# Writes of a turn for which it waits: with more of them the thread works beside it, on the next ones.
-_FEW: Final = 4
 
 # Pages of a backup between two commits.
 _BACKUP: Final = 256
@@ -88,11 +80,6 @@ class DiskStore:
         self._group = Group(self._clock, database, key_time, keys)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._items: SimpleQueue[_Item] = SimpleQueue()
-        # The number of items that the thread was given and has not done, and writes of this turn that it was not given yet.
-        self._given = 0
-        self._alone: list[_Writes] = []
-        # The number of quick commits in a row.
-        self._quick = 0
         self._written = 0
         self._last = False
         self._closed: asyncio.Future[None] | None = None
@@ -135,13 +122,7 @@ class DiskStore:
         """See `Store.write`."""
         if self._loop is None:
             self._start()
-        item = writes, done, wanted, found
-        if self._given or wanted or len(writes) > _FEW or not self._reserved or self._quick < _TRUST:
-            self._give(item)
-        else:
-            self._alone.append(item)
-            if len(self._alone) == 1:
-                self._loop.call_soon(self._commit_alone)  # type: ignore[union-attr]  # started
+        self._items.put((writes, done, wanted, found))
 
     async def bodies(self, tasks: Sequence[int]) -> list[bytes | None]:
         """See `Store.bodies`."""
@@ -157,30 +138,6 @@ class DiskStore:
 
         return await self._ask(read)  # type: ignore[no-any-return]
 
-    def _give(self, item: _Item) -> None:
-        """Give the thread something to do, behind what was written before."""
-        items, self._alone = [*self._alone, item], []
-        self._given += len(items)
-        for each in items:
-            self._items.put(each)
-
-    def _commit_alone(self) -> None:
-        """Commit the writes of a turn, unless others came meanwhile: the thread commits these together."""
-        if len(self._alone) != 1:
-            if self._alone:
-                self._give(self._alone.pop())
-            return
-        writes, done, *_ = self._alone.pop()
-        try:
-            self._group.add(writes)
-            self._commit(self._group.take(time.monotonic()))
-        except BaseException as error:  # noqa: BLE001 - the thread ends with it, and the hub
-            self._give(partial(_raise, error))
-            return
-        done()
-        if self.full or self._written > _CHECKPOINT:
-            self._give(self._tidy)
-
     def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
@@ -193,7 +150,7 @@ class DiskStore:
             self._closed = asyncio.get_running_loop().create_future()
             if self._loop is None:
                 self._start()
-            self._give(None)
+            self._items.put(None)
         await asyncio.shield(self._closed)
 
     async def check(self) -> list[str]:
@@ -226,7 +183,6 @@ class DiskStore:
         future: asyncio.Future[Any] = loop.create_future()
 
         def answer(error: Exception | None, result: Any = None) -> None:
-            self._given -= 1
             if future.done():
                 return
             if error is None:
@@ -246,7 +202,7 @@ class DiskStore:
         if self._over:
             refuse()
         self._refusals.append(refuse)
-        self._give(do)
+        self._items.put(do)
         try:
             return await future
         finally:
@@ -291,24 +247,19 @@ class DiskStore:
             self._commit(self._group.take(time.monotonic()))
             if not self._reserved and not self.full:
                 self._look()
-            late = self._written > _CHECKPOINT
-            # One counts as given until the checkpoint is done: the loop commits nothing beside that.
-            self._post(self._done, calls, len(calls) - late)
-            if late:
-                self._tidy()
+            self._post(_call, calls)
+            self._checkpoint()
         if job is not None:
             job()
         self._last = self._last or item is None
 
     def _look(self) -> None:
         """See whether the disk is full: neither with a reserve nor while the file, of ended tasks, has as much room."""
-        reserved = self._folder.make_reserve()
+        self._reserved = self._folder.make_reserve()
         free, size = (
             next(iter(self._database.execute(f"PRAGMA {each}")))[0] for each in ("freelist_count", "page_size")
         )
-        self.full = not reserved and not self._folder.does_without_reserve(free * size, self.full)
-        # Last: from now on the loop may commit.
-        self._reserved = reserved
+        self.full = not self._reserved and not self._folder.does_without_reserve(free * size, self.full)
 
     def _read(self, tasks: Sequence[int]) -> list[bytes | None]:
         with self._whole():
@@ -327,13 +278,7 @@ class DiskStore:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *arguments)  # type: ignore[union-attr]
 
-    def _tidy(self) -> None:
-        """Do what takes longer than a commit."""
-        self._checkpoint()
-        self._post(self._done, (), 1)
-
     def _commit(self, statements: list[Statement]) -> None:
-        began = time.monotonic()
         try:
             self._carry_out(statements)
         except Exception as error:
@@ -345,7 +290,6 @@ class DiskStore:
                 self._database.execute("ROLLBACK")
             self._carry_out(statements)
         self._folder.check()
-        self._quick = 0 if self.full or time.monotonic() - began > _QUICK else self._quick + 1
 
     def _carry_out(self, statements: list[Statement]) -> None:
         execute = self._database.execute
@@ -369,11 +313,6 @@ class DiskStore:
                     raise
 
     # -- on the loop again
-
-    def _done(self, calls: Sequence[Callable[[], object]], count: int) -> None:
-        self._given -= count
-        for call in calls:
-            call()
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None:
@@ -416,8 +355,9 @@ class DiskStore:
             self._closed.set_result(None)
 
 
-def _raise(error: BaseException) -> None:
-    raise error
+def _call(calls: list[Callable[[], object]]) -> None:
+    for call in calls:
+        call()
 
 
 _RULES: Final = {
