@@ -106,10 +106,8 @@ class Completion:
         """Return the acknowledgement for a message whose handler returned None: the sender of a request learns that."""
         if not message.kind & WANTED:
             return ACK
-        serial = message.serial
         # A partly written answer of `respond` goes on; a whole one is in the output before the acknowledgement.
-        answering = any(each.answer and each.out.serial == serial for each in message.link.transfers)
-        return ACK if answering else ACK_NO_ANSWER
+        return ACK if message.link.transfers.answering(message.serial) else ACK_NO_ANSWER
 
     def freed(self, message: ReceivedMessage[Any], count: int = 1) -> None:
         """Write the output and begin the messages that `count` freed slots allow."""

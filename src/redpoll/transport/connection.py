@@ -22,7 +22,7 @@ from redpoll.wire.states import LinkState
 if TYPE_CHECKING:
     from redpoll.tls.certificate import Certificate
 
-__all__ = ["ANNOUNCEMENT_GRACE", "ANNOUNCEMENT_PATIENCE", "SHARED_BUFFER_SIZE", "Connection", "Keeper"]
+__all__ = ["ANNOUNCEMENT_GRACE", "ANNOUNCEMENT_PATIENCE", "SHARED_BUFFER_SIZE", "Connection", "Keeper", "shared_buffer"]
 
 #: Maximum bytes of one read. The incomplete tail of a frame, at most 197 KiB, is kept at its beginning.
 SHARED_BUFFER_SIZE = 264 * 1024
@@ -36,15 +36,23 @@ _LOOKS = 4
 #: Time in seconds after that for an incomplete frame, which may be the announcement, to become complete.
 ANNOUNCEMENT_PATIENCE = 1.0
 
-_buffers = threading.local()
+
+class _Buffers(threading.local):
+    """The receive buffers of one thread, by size."""
+
+    def __init__(self) -> None:
+        self.by_size: dict[int, memoryview] = {}
 
 
-def _shared_buffer() -> memoryview:
-    """Return the receive buffer of this thread's event loop, which all its links share."""
-    buffer: memoryview | None = getattr(_buffers, "buffer", None)
-    if buffer is None:
-        buffer = _buffers.buffer = memoryview(bytearray(SHARED_BUFFER_SIZE))
-    return buffer
+_buffers = _Buffers()
+
+
+def shared_buffer(size: int) -> memoryview:
+    """Return the receive buffer of a size that all links of this thread's event loop share; each empties it at once."""
+    buffers = _buffers.by_size
+    if size not in buffers:
+        buffers[size] = memoryview(bytearray(size))
+    return buffers[size]
 
 
 class Keeper(WritingKeeper, Protocol):
@@ -104,7 +112,7 @@ class Connection(WritingHalf):
         #: For the dialler: done when the link has its peer, or with the error that ended it before.
         self.ready: asyncio.Future[None] | None = None
         self.reader = Reader(link)
-        self._shared = _shared_buffer()
+        self._shared = shared_buffer(SHARED_BUFFER_SIZE)
         #: Whether the transport reads up to 32 times in a row as long as reads fill their buffers, as uvloop's do.
         self._reads_on = False
         self._awaiting: asyncio.TimerHandle | None = None

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import threading
 from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, cast
 
 from redpoll.errors import PeerLost, RedpollError
 from redpoll.tls.failures import not_encrypted
+from redpoll.transport.connection import shared_buffer
 from redpoll.transport.dial import in_words
 from redpoll.wire.handshake import is_tls
 
@@ -51,16 +51,6 @@ _ALERT = b"\x15\x03\x03\x00\x02\x02\x0a"
 _HIGH_WATER = 256 * 1024
 
 _NOTHING = memoryview(b"")
-
-_buffers = threading.local()
-
-
-def _shared_buffer() -> memoryview:
-    """Return the receive buffer of this thread's event loop, which is emptied at once."""
-    buffer: memoryview | None = getattr(_buffers, "buffer", None)
-    if buffer is None:
-        buffer = _buffers.buffer = memoryview(bytearray(READ_SIZE))
-    return buffer
 
 
 class _State(Enum):
@@ -114,7 +104,7 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         self._error: RedpollError | None = None
         #: The error behind the data that was read last: OpenSSL reports it only once.
         self._broken: ssl.SSLError | None = None
-        self._shared = _shared_buffer()
+        self._shared = shared_buffer(READ_SIZE)
         #: Bytes that were read and not given to OpenSSL yet.
         self._unfed = _NOTHING
         #: Whether writes wait until all data read is decrypted, for a single write and a single wake-up of the peer.
