@@ -67,6 +67,9 @@ PEER = "REDPOLL_LIBCHIRP_PYTHON"  # names the interpreter that has libchirp
 NETQUEUE = ["net-queue==2.6.4", "numpy>=1.26"]
 NETQUEUE_PYTHON = "3.13"
 QUEUES = "REDPOLL_NETQUEUE_PYTHON"  # names the interpreter that has net-queue
+# Programs that share a RabbitMQ with redpoll, and the variable that names the interpreter that has them.
+SHARING = ["kiwipy[rmq]>=0.9,<0.10", "oslo.messaging>=18.3"]
+PEERS = "REDPOLL_PEERS_PYTHON"
 DEBIAN = ["gcc", "iproute2", "libffi-dev", "libssl-dev", "libuv1-dev"]
 
 
@@ -83,6 +86,17 @@ def _installed(session: nox.Session) -> Path:
         )
         done.write_text(wanted)
     return folder
+
+
+def _sharing(session: nox.Session) -> str:
+    """Make the environment of the programs that share a RabbitMQ where it is not there; return its interpreter."""
+    folder = Path(".nox", "sharing").absolute()
+    python, done = str(folder / "bin" / "python"), folder / "installed"
+    if not done.exists() or done.read_text() != repr(SHARING):
+        session.run(sys.executable, "-m", "venv", "--clear", str(folder), external=True)
+        session.run(python, "-m", "pip", "install", "-q", *SHARING, external=True)
+        done.write_text(repr(SHARING))
+    return python
 
 
 def _shared(session: nox.Session, program: str, *args: str, **env: str | None) -> None:
@@ -166,7 +180,7 @@ def brokers(session: nox.Session) -> None:
     if not RABBITMQ.exists():
         session.error("RabbitMQ is not installed. Install: apt-get install rabbitmq-server")
     given = session.posargs or ["-m", "broker and not nightly", "tests/nq", *AMQP]
-    _shared(session, "pytest", *PARALLEL, *given)
+    _shared(session, "pytest", *PARALLEL, *given, **{PEERS: os.environ.get(PEERS) or _sharing(session)})
 
 
 @nox.session(python=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from types import EllipsisType
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from redpoll.bus.awaitables import close_all
 from redpoll.bus.broadcast import Broadcasts
@@ -21,9 +21,12 @@ from redpoll.bus.state import EngineState, Status
 from redpoll.bus.tasks import Tasks
 from redpoll.bus.urls import EngineURL, find_engine
 from redpoll.checks import flag, require, seconds
-from redpoll.errors import BadPayload, ConfigError, EncodeError, RedpollError, ResultTooLarge, UsageError
+from redpoll.errors import BadPayload, ConfigError, EncodeError, RedpollError, ResultTooLarge, Unsupported, UsageError
 from redpoll.platforms import forks
 from redpoll.serializers.base import Serializer
+
+if TYPE_CHECKING:
+    from redpoll.bus.engines.amqp.foreign.foreign import Foreign
 
 __all__ = ["Bus", "Queues", "connect"]
 
@@ -150,6 +153,18 @@ class Bus:
     def status(self) -> Status:
         """The state of the engine and its reason; it can be watched and awaited."""
         return self.engine.status
+
+    @property
+    def foreign(self) -> Foreign:
+        """Exchanges and queues that are not redpoll's, of an engine that has such: ``amqp://``.
+
+        Raises:
+            Unsupported: The engine has none.
+        """
+        found: Foreign | None = getattr(self.engine, "foreign", None)
+        if found is None:
+            raise Unsupported(self.capabilities.engine, "exchanges and queues of others", "connect to amqp://")
+        return found
 
     async def healthy(self) -> bool:
         """Return True if all workers, servers and subscriptions are active, and the engine answers."""

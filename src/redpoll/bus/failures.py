@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from traceback import format_exception
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redpoll import serializers
 from redpoll.bus.envelope import Envelope, printable
 from redpoll.errors import ConfigError, DecodeError, EncodeError, RemoteError
 
-__all__ = ["AllowedExceptions", "pack_failure"]
+__all__ = ["AllowedExceptions", "Failure", "pack_failure"]
 
 #: Characters of a text, and of the end of a traceback, that are sent.
 _TEXT: Final = 8_192
@@ -21,6 +21,47 @@ _ARGUMENTS: Final = 16_384
 _NEVER: Final = (StopIteration, StopAsyncIteration)
 
 _msgpack = serializers.get("msgpack")
+
+
+class Failure(NamedTuple):
+    """An exception as it is sent.
+
+    Attributes:
+        module: The module of its class; "" is none.
+        kind: Name of its class.
+        text: Its text.
+        args: Its arguments; None where they cannot be sent.
+        traceback: Its traceback, or None.
+    """
+
+    module: str
+    kind: str
+    text: str
+    args: list[Any] | None = None
+    traceback: str | None = None
+
+    def pack(self) -> Envelope:
+        """Put it into an envelope, which every receiver can read; what is too long is cut off."""
+        try:
+            size = len(_msgpack.encode(self.args))
+        except EncodeError:
+            size = _ARGUMENTS + 1
+        kept = self.args if size <= _ARGUMENTS else None
+        shown = None if self.traceback is None else printable(self.traceback)
+        values = (printable(self.module), printable(self.kind), printable(self.text)[:_TEXT], kept, shown)
+        return Envelope("msgpack", bytes(_msgpack.encode(values)))
+
+    @classmethod
+    def read(cls, envelope: Envelope) -> Failure:
+        """Read an envelope; one that holds none is of kind "unknown"."""
+        try:
+            match _msgpack.decode(envelope.body):
+                case [str() as module, str() as kind, str() as text, list() | None as args, str() | None as traceback]:
+                    return cls(module, kind, text, args, traceback)
+                case other:
+                    return cls("", "unknown", f"its failure is {type(other).__name__}")
+        except DecodeError as error:
+            return cls("", "unknown", f"its failure cannot be read: {error}")
 
 
 def pack_failure(error: BaseException, traceback: bool = True) -> Envelope:
@@ -33,21 +74,10 @@ def pack_failure(error: BaseException, traceback: bool = True) -> Envelope:
         traceback: Send its traceback.
     """
     if isinstance(error, RemoteError):
-        return _pack("", error.kind, error.text, None, error.traceback)
+        return Failure("", error.kind, error.text, None, error.traceback).pack()
     kind = type(error)
     text = "".join(format_exception(error))[-_TEXT:] if traceback else None
-    return _pack(kind.__module__, kind.__qualname__, printable(error), list(error.args), text)
-
-
-def _pack(module: str, kind: str, text: str, args: list[Any] | None, traceback: str | None) -> Envelope:
-    try:
-        size = len(_msgpack.encode(args))
-    except EncodeError:
-        size = _ARGUMENTS + 1
-    kept = args if size <= _ARGUMENTS else None
-    shown = None if traceback is None else printable(traceback)
-    values = (printable(module), printable(kind), printable(text)[:_TEXT], kept, shown)
-    return Envelope("msgpack", bytes(_msgpack.encode(values)))
+    return Failure(kind.__module__, kind.__qualname__, printable(error), list(error.args), text).pack()
 
 
 class AllowedExceptions:
@@ -82,14 +112,7 @@ class AllowedExceptions:
             The exception itself if it is allowed, with a `RemoteError` as its cause; otherwise the `RemoteError`. Both
             name the remote traceback.
         """
-        try:
-            match _msgpack.decode(envelope.body):
-                case [str() as module, str() as kind, str() as text, list() | None as args, str() | None as traceback]:
-                    pass
-                case other:
-                    return RemoteError("unknown", f"its failure is {type(other).__name__}")
-        except DecodeError as error:
-            return RemoteError("unknown", f"its failure cannot be read: {error}")
+        module, kind, text, args, traceback = Failure.read(envelope)
         remote = RemoteError(kind, text, traceback)
         if traceback:
             shown = "".join(each for each in traceback if each.isprintable() or each == "\n")

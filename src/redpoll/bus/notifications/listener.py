@@ -120,10 +120,11 @@ class Listener(Service):
     # -- one by one, or many
 
     def _take(self, priority: str, delivery: Delivery) -> None:
-        self._work(priority, [delivery])
+        self._work(_priority_of(delivery, priority), [delivery])
 
     def _collect(self, priority: str, delivery: Delivery) -> None:
-        waiting = self._batches[priority]
+        priority = _priority_of(delivery, priority)
+        waiting = self._batches.setdefault(priority, [])
         waiting.append(delivery)
         if len(waiting) >= (self._size or 1):
             self._fire(priority, waiting)
@@ -185,7 +186,7 @@ class Listener(Service):
 
     async def _offer(self, priority: str, notifications: list[Notification]) -> bool:
         """Hand notifications to all endpoints that want them; return True if one gave them back."""
-        for handler in self._handlers[priority]:
+        for handler in self._handlers.get(priority, ()):
             wanted = [each for each in notifications if handler.wants is None or handler.wants.matches(each)]
             if not wanted:
                 continue
@@ -216,6 +217,12 @@ class Listener(Service):
                 delivery.reject(delay=_REQUEUE_DELAY, blame=True, reason=f"its listener raised {type(error).__name__}")
             else:
                 delivery.ack(Outcome(OutcomeKind.ERROR, pack_failure(error)))
+
+
+def _priority_of(delivery: Delivery, priority: str) -> str:
+    """Return the priority of a notification, since an engine may have one queue for those of a pool."""
+    told = (delivery.envelope.meta or {}).get("priority")
+    return told if told in PRIORITIES else priority
 
 
 def _log_failed(count: int, last: tuple[int, str, BaseException]) -> None:

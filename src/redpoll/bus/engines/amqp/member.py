@@ -20,7 +20,7 @@ from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.catalogue import Catalogue
 from redpoll.bus.engines.amqp.consumers import AmqpConsumer, AmqpSubscription
 from redpoll.bus.engines.amqp.desk import Desk
-from redpoll.bus.engines.amqp.door import Door
+from redpoll.bus.engines.amqp.foreign.foreign import Foreign
 from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.inbox import Inbox
 from redpoll.bus.engines.amqp.lacking import Lacking
@@ -46,7 +46,7 @@ from redpoll.errors import (
 )
 from redpoll.platforms import forks
 
-__all__ = ["MAX_BODY", "SERVER_TIMEOUT", "AmqpMember"]
+__all__ = ["FOREVER", "MAX_BODY", "SERVER_TIMEOUT", "AmqpMember"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -61,7 +61,7 @@ _ENDED: Final = 1_000
 _GOODBYE: Final = 5.0
 #: Seconds that a server leaves a delivery open which cannot be told otherwise, and that one is told which can.
 SERVER_TIMEOUT: Final = 1_800.0
-_FOREVER: Final = 10 * 365 * 86_400.0
+FOREVER: Final = 10 * 365 * 86_400.0
 
 
 class AmqpMember(Lacking):
@@ -177,7 +177,7 @@ class AmqpMember(Lacking):
         inbox.ended = self._over
         inbox.came = self._came_from
         self.alarms = Alarms(self.loop)
-        self.door = Door(self.store, session)
+        self.foreign = Foreign(session)
         will = Will(session, publisher, f"redpoll.will.{self.store}")
         self.desk = Desk(
             self.store, session, publisher, inbox, self.alarms, will, self.max_body, self.catalogue.specs.get
@@ -207,7 +207,7 @@ class AmqpMember(Lacking):
         version = self.session.incoming.version
         if t.timeout_arguments(version, 1.0):
             self._capabilities = replace(self._capabilities, hold=None)
-            self.desk.consumer_timeout = self._consumer_timeout or _FOREVER
+            self.desk.consumer_timeout = self._consumer_timeout or FOREVER
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Close."""
@@ -262,7 +262,7 @@ class AmqpMember(Lacking):
                     await self.publisher.flush()
                     await self.inbox.delete()
         self.publisher.close(error)
-        self.door.close(error)
+        await self.foreign.close(error)
         self.alarms.close()
         await self.session.close()
         self.status.change(EngineState.CLOSED)

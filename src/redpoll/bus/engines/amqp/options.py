@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from redpoll.bus.engine import Engine
 from redpoll.bus.engines.amqp.engine import AmqpEngine
+from redpoll.bus.engines.amqp.foreign.dialect import Dialect
+from redpoll.bus.engines.amqp.foreign.engine import DialectEngine
+from redpoll.bus.engines.amqp.foreign.kiwipy import Kiwipy
+from redpoll.bus.engines.amqp.foreign.oslo import Oslo
 from redpoll.bus.engines.amqp.link import Login
 from redpoll.bus.engines.amqp.member import MAX_BODY
 from redpoll.bus.urls import EngineURL
@@ -21,14 +26,23 @@ _PORT_TLS: Final = 5671
 _OPTIONS: Final = frozenset(
     {"wait", "connect_timeout", "tls", "ca", "heartbeat", "connections", "max_body", "consumer_timeout", "name"}
 )
+#: Wire formats of other libraries, and their options.
+_DIALECTS: Final[Mapping[str, tuple[Callable[..., Dialect], frozenset[str]]]] = {
+    "kiwipy": (Kiwipy, frozenset({"message_exchange", "task_exchange", "task_queue", "encoder", "decoder"})),
+    "oslo": (Oslo, frozenset({"exchange", "durable", "quorum"})),
+}
+_FLAGS: Final = ("wait", "durable", "quorum")
 
 
-def open_engine(url: EngineURL, options: Mapping[str, Any]) -> AmqpEngine:
+def open_engine(url: EngineURL, options: Mapping[str, Any]) -> Engine:
     """Make the engine of a URL: ``amqp://user:password@host:port,host2:port2/virtual-host``, ``amqps://`` encrypted.
 
     Options, in the URL or not: wait; connect_timeout; heartbeat, in seconds (4); connections, "split" or "single"; max_body;
     consumer_timeout, in seconds; name, of the connections on RabbitMQ's pages; for amqps, ca, a file with the CAs that are
     trusted, and tls, one with a certificate and its key, or an `ssl.SSLContext`.
+
+    speak, "kiwipy" or "oslo": the messages, exchanges and queues of that library. With "kiwipy" there are its own
+    message_exchange, task_exchange, task_queue, encoder and decoder; with "oslo" exchange, durable and quorum.
 
     Raises:
         ConfigError: The URL has no host; there is no such option, or it cannot be.
@@ -36,8 +50,14 @@ def open_engine(url: EngineURL, options: Mapping[str, Any]) -> AmqpEngine:
     given: dict[str, Any] = {**dict(url.options), **options}
     if not url.hosts:
         raise ConfigError("url", str(url), "must have hosts", "amqp://user:password@host:port/")
-    for name in sorted(given.keys() - _OPTIONS):
-        raise ConfigError(name, "…", "is no option of amqp://", f"there are {', '.join(sorted(_OPTIONS))}")
+    speak = given.pop("speak", None)
+    require("speak", speak, one_of(None, *_DIALECTS))
+    make, theirs = _DIALECTS.get(speak, (None, frozenset()))
+    for name in sorted(given.keys() - _OPTIONS - theirs):
+        raise ConfigError(name, "…", "is no option of amqp://", f"there are {', '.join(sorted(_OPTIONS | theirs))}")
+    for name in _FLAGS:
+        if isinstance(given.get(name), str):
+            given[name] = given[name].lower() in {"1", "true", "yes"}
     for name, kind in (
         ("connect_timeout", float), ("heartbeat", int), ("max_body", int), ("consumer_timeout", float),
     ):  # fmt: skip
@@ -45,8 +65,6 @@ def open_engine(url: EngineURL, options: Mapping[str, Any]) -> AmqpEngine:
             with suppress(ValueError):
                 given[name] = kind(given[name])
     wait = given.get("wait", False)
-    if isinstance(wait, str):
-        wait = wait.lower() in {"1", "true", "yes"}
     timeout, heartbeat = given.get("connect_timeout", 5.0), given.get("heartbeat", 4)
     connections, max_body = given.get("connections", "split"), given.get("max_body", MAX_BODY)
     hold = given.get("consumer_timeout")
@@ -67,16 +85,18 @@ def open_engine(url: EngineURL, options: Mapping[str, Any]) -> AmqpEngine:
         heartbeat,
         given.get("name", ""),
     )
-    return AmqpEngine(
-        tuple((host, port if own is None else own) for host, own in url.hosts),
-        login,
-        tls=_context(tls, ca) if secure else None,
-        wait=wait,
-        connect_timeout=timeout,
-        split=connections == "split",
-        max_body=max_body,
-        consumer_timeout=hold,
-    )
+    hosts = tuple((host, port if own is None else own) for host, own in url.hosts)
+    common: dict[str, Any] = {
+        "tls": _context(tls, ca) if secure else None,
+        "wait": wait,
+        "connect_timeout": timeout,
+        "split": connections == "split",
+        "max_body": max_body,
+        "consumer_timeout": hold,
+    }
+    if make is not None:
+        return DialectEngine(hosts, login, make(**{name: given[name] for name in theirs & given.keys()}), **common)
+    return AmqpEngine(hosts, login, **common)
 
 
 def _context(tls: Any, ca: str | None) -> ssl.SSLContext:

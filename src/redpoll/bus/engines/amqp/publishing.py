@@ -262,6 +262,8 @@ class Publisher:
                 self._waiting_bytes += len(sending.body)
             elif isinstance(error, Rejected) and error.code == 403:
                 sending.end(NotAuthorized(error.text))
+            elif isinstance(error, Rejected) and error.code == 404 and f"'{sending.exchange}'" in error.text:
+                sending.end(NoRoute(sending.exchange, "declare the exchange"))
             else:
                 sending.end(NotConfirmed(None, f"the connection was lost before the confirmation: {error}"))
         self._waiting = again | self._waiting

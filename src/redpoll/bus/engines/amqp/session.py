@@ -223,7 +223,8 @@ class Session:
             lost = self._lost
             try:
                 await self._restore_all()
-            except Broken as error:
+            except (Broken, Rejected, RedpollError) as error:
+                # Of the engine's own, as a queue whose node is not up yet: another try, on another connection.
                 if not lost.done():
                     lost.set_result(error)
             if not lost.done():
