@@ -42,8 +42,8 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     request: ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2'],
     echo: ["redpoll echo 127.0.0.1:2998"],
     bridge: [
-        "redpoll bridge redpoll://old.example.org redpoll://new.example.org",
-        "redpoll bridge @old.url @new.url --queue 'images.*' --queue rpc:calculator",
+        "redpoll bridge redpoll://127.0.0.1 amqp://127.0.0.1",
+        "redpoll bridge @hub.url @rabbit.url --queue 'images.*' --queue rpc:calculator",
     ],
     directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
 }

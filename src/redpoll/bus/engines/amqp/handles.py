@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 
@@ -106,7 +107,7 @@ class AmqpDelivery(EngineDelivery):
         self._will = ""
         self.queue = queue
         self.tag: int = content.arguments[1 if content.name == "basic.deliver" else 0]
-        self.id: str = properties.message_id or f"{level}-{channel.number}-{self.tag}"
+        self.id: str = properties.message_id or uuid.uuid4().hex
         table = properties.headers or {}
         excluded = table.get(m.EXCLUDED)
         self.excluded: list[Any] = excluded if isinstance(excluded, list) else []
