@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import redpoll
 from redpoll import Bridge
 from redpoll.bus import Broadcast, Bus, Envelope, QueueSpec, Task
+from redpoll.bus.notifications import Notification
 from redpoll.errors import (
     CallTimeout,
     Closed,
@@ -450,8 +452,8 @@ async def test_idle_workers_help_the_other_side() -> None:
 
         await joined.first.tasks.submit_many(range(10), queue="q")
         async with (
-            joined.first.tasks.worker(lambda task: work(task, "first"), queue="q", concurrency=2),
-            joined.second.tasks.worker(lambda task: work(task, "second"), queue="q", concurrency=3),
+            joined.first.tasks.worker(partial(work, side="first"), queue="q", concurrency=2),
+            joined.second.tasks.worker(partial(work, side="second"), queue="q", concurrency=3),
         ):
             await joined.look(10)
             assert sorted(begun) == ["first"] * 2 + ["second"] * 3
@@ -721,11 +723,15 @@ async def test_notifications_cross_once(turned: bool) -> None:
         here, there = ends(joined, turned)
         seen: list[Any] = []
         pooled: list[Any] = []
+
+        async def see(each: Notification, where: list[Any]) -> None:
+            where.append(each.payload)
+
         notifier = here.notifier("compute", topics=["jobs"])
         await notifier.info("early", 0)
         async with (
-            there.notifications.listen(lambda each: seen.append(each.payload), topics=["jobs"]),
-            there.notifications.listen(lambda each: pooled.append(each.payload), topics=["jobs"], pool="audit"),
+            there.notifications.listen(partial(see, where=seen), topics=["jobs"]),
+            there.notifications.listen(partial(see, where=pooled), topics=["jobs"], pool="audit"),
         ):
             await joined.look()
             await notifier.info("from here", 1)
@@ -887,8 +893,8 @@ async def test_killed_again_and_again() -> None:
 
         tasks: dict[str, list[Any]] = {"there": [], "back": []}
         async with (
-            joined.second.tasks.worker(lambda task: work(task, "there"), queue="there", concurrency=3),
-            joined.first.tasks.worker(lambda task: work(task, "back"), queue="back", concurrency=3),
+            joined.second.tasks.worker(partial(work, way="there"), queue="there", concurrency=3),
+            joined.first.tasks.worker(partial(work, way="back"), queue="back", concurrency=3),
         ):
             for number in range(40):
                 for way, bus in (("there", joined.first), ("back", joined.second)):

@@ -28,7 +28,7 @@ from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.failures import pack_failure
 from redpoll.bus.records import Event, QueueInfo, QueueSpec, Receipt, check_subject, words_match
-from redpoll.bus.rpc.server import LOOK, WINDOW
+from redpoll.bus.rpc.server import WINDOW
 from redpoll.bus.state import EngineState
 from redpoll.checks import integer, require, seconds
 from redpoll.errors import (
@@ -43,6 +43,7 @@ from redpoll.errors import (
     ResultTooLarge,
     SpecConflict,
     TaskError,
+    Unsupported,
     UsageError,
 )
 
@@ -117,16 +118,15 @@ class Bridge:
         require("period", period, seconds)
         self._matches = [words_match(each) for each in self._subjects]
         self._buses = [each if isinstance(each, Bus) else connect(each) for each in (first, second)]
-        one, other = (each.engine for each in self._buses)
+        engines = [each.engine for each in self._buses]
         # Both directions: the engine of the origins, and that of the workers.
-        self._ways = ((one, other), (other, one))
+        self._ways = (engines, engines[::-1])
         self._spec = QueueSpec(f"{_OWN}{name}", durable=False, expires=60.0)
         self._locks: list[Consumer] = []
         self._subscriptions: list[Subscription] = []
         self._flows: dict[str, list[_Flow]] = {}
         self.errands: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
-        self._looked = 0.0
 
     def __repr__(self) -> str:
         return f"<Bridge {self.name!r} {'active' if self.active else 'waiting'}>"
@@ -237,7 +237,7 @@ class Bridge:
                 raise Closed("bus")
             try:
                 if states == {EngineState.READY} and await self._is_first():
-                    await self._look(began)
+                    await self._look()
             except (Closed, NotAuthorized):
                 raise
             except RedpollError as error:
@@ -294,7 +294,7 @@ class Bridge:
 
     # -- queues
 
-    async def _look(self, now: float) -> None:
+    async def _look(self) -> None:
         """Look at all queues on both sides, and serve those that need it."""
         listed = {name for each in self._ways[0] for name in await each.queues()}
         names = {each for each in self._queues if not {"*", "?", "["} & set(each)}
@@ -305,10 +305,6 @@ class Bridge:
         for name in self._flows.keys() - names:
             if not any(flow.active or flow.jobs for flow in self._flows[name]):
                 del self._flows[name]
-        if now - self._looked >= LOOK:
-            self._looked = now
-            for flows in tuple(self._flows.values()):
-                await asyncio.gather(*(flow.leave_streams() for flow in flows))
 
     async def _look_at(self, name: str) -> None:
         infos: list[QueueInfo | None] = []
@@ -373,6 +369,11 @@ class _Flow:
             near: The near queue, with the consumers that are not this bridge's; None if it does not exist.
             far: The far queue, likewise.
         """
+        for job in [each for each in self.jobs if WINDOW in (each.delivery.envelope.meta or {})]:
+            # A stream whose caller is gone is left, as its server would do.
+            with suppress(TaskError, Unsupported):
+                if not (await self.near.lookup(job.delivery.id)).watched:
+                    job.cancelled("its caller is gone")
         rivals = 0 if near is None else near.consumers
         workers = 0 if far is None else far.consumers
         # With workers on both sides, no task is to wait far that could be begun near, and none goes back.
@@ -411,14 +412,6 @@ class _Flow:
         if str(error) != self._problem:
             self._problem = str(error)
             _log.warning("queue %r of %r cannot pass to %r: %s", self.name, self.near, self.far, error)
-
-    async def leave_streams(self) -> None:
-        """Cancel streams whose callers are gone, as their servers would."""
-        for job in tuple(self.jobs):
-            if WINDOW in (job.delivery.envelope.meta or {}):
-                with suppress(RedpollError):
-                    if not (await self.near.lookup(job.delivery.id)).watched:
-                        job.cancelled("its caller is gone")
 
     def _take(self, delivery: Delivery) -> None:
         if len((delivery.envelope.meta or {}).get(_PASSED, ())) >= _HOPS:

@@ -84,7 +84,9 @@ async def test_both_sides_serve_each_other(rabbitmq: Broker, tmp_path: Path, tur
         return int(task.data) * 2
 
     async with sides(rabbitmq, tmp_path, turned) as (here, there, bridge):
-        service, progress, seen = Service(), [], []
+        service = Service()
+        progress: list[str] = []
+        seen: list[int] = []
         heard: list[Broadcast] = []
         await here.notifier("me", topics=["jobs"]).info("early", 0)
         async with (
