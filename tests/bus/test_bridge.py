@@ -724,14 +724,17 @@ async def test_notifications_cross_once(turned: bool) -> None:
         seen: list[Any] = []
         pooled: list[Any] = []
 
-        async def see(each: Notification, where: list[Any]) -> None:
-            where.append(each.payload)
+        async def see(each: Notification) -> None:
+            seen.append(each.payload)
+
+        async def see_of_pool(each: Notification) -> None:
+            pooled.append(each.payload)
 
         notifier = here.notifier("compute", topics=["jobs"])
         await notifier.info("early", 0)
         async with (
-            there.notifications.listen(partial(see, where=seen), topics=["jobs"]),
-            there.notifications.listen(partial(see, where=pooled), topics=["jobs"], pool="audit"),
+            there.notifications.listen(see, topics=["jobs"]),
+            there.notifications.listen(see_of_pool, topics=["jobs"], pool="audit"),
         ):
             await joined.look()
             await notifier.info("from here", 1)
