@@ -243,7 +243,7 @@ class Foreign:
 
     async def _exchange(self, exchange: Exchange, ask: Ask) -> None:
         name, kind, durable, auto_delete = exchange
-        if name and exchange not in self._declared:
+        if name:
             bits = _DURABLE * durable | _AUTO_DELETE * auto_delete
             await ask("exchange.declare", 0, name, kind, bits, {})
 
