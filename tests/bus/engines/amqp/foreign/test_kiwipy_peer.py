@@ -6,6 +6,7 @@ The numbers are those of kiwiPy's own tests, as docs/reference/conformance.md ha
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import pytest
 
 import redpoll
 from redpoll.bus import Broadcast, Bus, Retry, Task
+from redpoll.bus.engines.amqp.foreign.engine import DialectEngine
 from redpoll.errors import CallTimeout, NoRoute, QueueEmpty, RemoteError, TaskRejected, Unsupported
 from tests.bus.engines.amqp.foreign.support import Peer, PeerError, until
 from tests.rabbitmq import Broker
@@ -129,9 +131,14 @@ async def test_give_backs(rabbitmq: Broker) -> None:
             task.set_exception(ValueError("enough"))
         with pytest.raises(PeerError, match="RemoteException: enough"):
             await peer.run("sent.result(20)")
-        with pytest.raises(QueueEmpty):
-            async with bus.tasks.next(timeout=0):
-                pass
+        for _ in range(10):
+            with pytest.raises(QueueEmpty):
+                async with bus.tasks.next(timeout=0):
+                    pass
+        # The engine does not hold on to what took them.
+        gc.collect()
+        assert isinstance(bus.engine, DialectEngine)
+        assert len(bus.engine._consumers) < 5
 
 
 async def test_killed_worker_loses_no_task(rabbitmq: Broker) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import redpoll
 from redpoll.bus.engines.amqp.foreign.engine import DialectEngine
-from redpoll.errors import ConfigError
+from redpoll.errors import ConfigError, DialFailed
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,12 @@ def test_options_in_the_url() -> None:
     assert (queue.bindings[0][0].name, queue.durable, queue.arguments) == ("nova", True, {})
     assert (bus.capabilities.engine, bus.capabilities.hold) == ("amqp", 1_800.0)
     assert redpoll.connect("amqp://host/", speak="kiwipy", consumer_timeout=3_600.0).capabilities.hold == 3_600.0
+
+
+@pytest.mark.asyncio
+async def test_without_a_server() -> None:
+    """Entering fails where nobody listens, with the host; a bus that was not entered can be closed."""
+    await redpoll.connect("amqp://host/", speak="oslo").close()
+    with pytest.raises(DialFailed, match=r"127\.0\.0\.1:1"):
+        async with redpoll.connect("amqp://127.0.0.1:1/", speak="kiwipy", connect_timeout=0.2):
+            pass

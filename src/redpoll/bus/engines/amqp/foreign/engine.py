@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Self, TypeVar
+from weakref import WeakSet
 
 from redpoll.bus.awaitables import close_all, sleep
 from redpoll.bus.batch import publish_all
@@ -104,8 +105,6 @@ class DialectEngine(Lacking):
         capabilities: Its abilities.
     """
 
-    foreign: Foreign
-
     def __init__(
         self,
         hosts: tuple[tuple[str, int], ...],
@@ -124,6 +123,7 @@ class DialectEngine(Lacking):
         self._store = uuid.uuid4().hex
         login = replace(login, name=login.name or f"redpoll {self._store}")
         self._session = Session(hosts, login, tls, self.status, split)
+        self.foreign = Foreign(self._session)
         self._host = hosts[0]
         self._wait = wait
         self._connect_timeout = connect_timeout
@@ -149,7 +149,8 @@ class DialectEngine(Lacking):
         self._replies = dialect.replies(self._store)
         self._number = 0
         self._waiting: dict[str, _Waiting] = {}
-        self._consumers: set[DialectConsumer] = set()
+        # Those that are open are held by the session.
+        self._consumers: WeakSet[DialectConsumer] = WeakSet()
         self._declared: dict[str, Queue] = {}
         self._listening: asyncio.Task[Any] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -165,7 +166,6 @@ class DialectEngine(Lacking):
     async def __aenter__(self) -> Self:
         """Connect."""
         self._loop = asyncio.get_running_loop()
-        self.foreign = Foreign(self._session)
         self._session.start(self._connect_timeout)
         try:
             async with asyncio.timeout(self._connect_timeout):
@@ -189,11 +189,12 @@ class DialectEngine(Lacking):
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Stop."""
-        end = None if drain is None else self.clock.time() + drain
+        loop = asyncio.get_running_loop()
+        end = None if drain is None else loop.time() + drain
         try:
-            await close_all(each.close() for each in self._consumers)
-            while any(each.deliveries for each in self._consumers) and (end is None or self.clock.time() < end):
-                await sleep(self.clock, 0.01)
+            await close_all(each.close() for each in tuple(self._consumers))
+            while any(each.deliveries for each in self._consumers) and (end is None or loop.time() < end):
+                await sleep(loop, 0.01)
         finally:
             await self.foreign.close(Closed("bus"))
             await self._session.close()
@@ -207,7 +208,7 @@ class DialectEngine(Lacking):
                 if timer is not None:
                     timer.cancel()
                 watcher.gone(Closed("bus"))
-            for consumer in self._consumers:
+            for consumer in tuple(self._consumers):
                 consumer.lose()
             self.status.change(EngineState.CLOSED)
 
@@ -230,7 +231,10 @@ class DialectEngine(Lacking):
         """Return the names of the queues that are consumed here, as the server knows them."""
         names = sorted({each.source.queue for each in self._consumers if not each.closed})
         for name in names:
-            await self._session.look(name)
+            try:
+                await self._session.look(name)
+            except Rejected as error:
+                raise refusal_of(error, name) from error
         return names
 
     # -- publishing
