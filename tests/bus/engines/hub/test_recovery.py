@@ -25,7 +25,7 @@ from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.rpc import server
 from redpoll.bus.state import EngineState
-from redpoll.errors import Closed, Expired, PeerLost
+from redpoll.errors import Closed, Expired, PeerLost, TaskError, TaskExpired, UsageError
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
 from tests.node.support import PATIENCE, elapse, turns, until
@@ -335,6 +335,22 @@ async def test_closing_a_consumer_whose_hub_goes_away() -> None:
         await asyncio.to_thread(hub.stop)
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*closing)
+
+
+@pytest.mark.asyncio
+async def test_outcomes_of_a_worker_that_hands_tasks_on() -> None:
+    """A worker may record that a task expired, or was lost, elsewhere; a dead letter it makes by rejecting."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            await bus.queues.declare("q")
+            for kind, raised in ((OutcomeKind.EXPIRED, TaskExpired), (OutcomeKind.LOST, TaskError)):
+                task = await bus.tasks.submit(1, queue="q")
+                delivery = await bus.engine.take("q", PATIENCE)
+                with pytest.raises(UsageError, match="DEAD"):
+                    delivery.ack(Outcome(OutcomeKind.DEAD))
+                assert await delivery.ack(Outcome(kind, None, "over there"))
+                with pytest.raises(raised, match="over there"):
+                    await task.result(timeout=PATIENCE)
 
 
 @pytest.mark.asyncio
