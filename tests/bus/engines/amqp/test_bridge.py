@@ -16,6 +16,7 @@ import pytest
 import redpoll
 from redpoll import Bridge, Hub
 from redpoll.bus import Broadcast, Bus, Task
+from redpoll.bus.engines.amqp.publishing import Sending
 from redpoll.bus.engines.amqp.wire import Properties
 from redpoll.errors import RemoteError, TaskCancelled
 from tests.bus.survival.programs import Plan, Running
@@ -245,6 +246,8 @@ async def test_messages_of_other_programs_are_kept_apart(rabbitmq: Broker, tmp_p
         async with ours.tasks.worker(work, queue="numbers"):
             for number in range(4):
                 async with Bridge(hub.url, rabbitmq.url, period=0.2) as bridge:
-                    await engine.door.publish("", "numbers", Properties(), b"%d" % number)
+                    sending = Sending("", "numbers", Properties(), b"%d" % number)
+                    engine.desk.publisher.send(sending)
+                    await sending
                     await until(lambda: bridge.forwarded == 1 and not bridge.held, "the next message")
     assert seen == [b"0", b"1", b"2", b"3"]
