@@ -22,6 +22,15 @@ def test_a_url_is_read() -> None:
     assert EngineURL.parse("memory://") == EngineURL("memory", (), None, None, "", ())
 
 
+def test_the_user_may_stand_before_each_host() -> None:
+    """A URL that repeats the user and the password for each host, as oslo.messaging's do, is read; others' are refused."""
+    url = EngineURL.parse("amqp://me:secret@one:1,me:secret@two:2/v")
+    assert (url.user, url.password, url.hosts, url.path) == ("me", "secret", (("one", 1), ("two", 2)), "v")
+    with pytest.raises(ConfigError, match="different users or passwords") as caught:
+        EngineURL.parse("amqp://me:secret@one,me:other@two")
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["memory", "", "redpoll://host:port", "redpoll://host:99999", "x://a?b"])
 def test_what_is_no_url_is_refused(text: str) -> None:
     """A text that is no URL is an error, which does not show a password."""

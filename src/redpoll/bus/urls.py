@@ -26,7 +26,10 @@ _GROUP: Final = "redpoll.engines"
 
 @dataclass(frozen=True, slots=True)
 class EngineURL:
-    """The URL of an engine: ``scheme://user:password@host:port,host2:port2/path?option=value``."""
+    """The URL of an engine: ``scheme://user:password@host:port,host2:port2/path?option=value``.
+
+    The user and the password may stand before each host too, always the same.
+    """
 
     scheme: str
     """The name of the engine."""
@@ -56,9 +59,15 @@ class EngineURL:
         scheme, _, rest = text.partition("://")
         try:
             parts = urlsplit(f"//{rest}")
-            places, at, _ = parts.netloc.rpartition("@")
+            places, at, rest = parts.netloc.rpartition("@")
+            if "@" in places:
+                # The user stands before each host, as oslo.messaging has it.
+                each = [part.rpartition("@") for part in parts.netloc.split(",")]
+                if len({who for who, _, _ in each}) > 1:
+                    raise ValueError("its hosts have different users or passwords")  # noqa: TRY301
+                places, rest = each[0][0], ",".join(host for _, _, host in each)
             user, _, password = places.partition(":")
-            hosts = tuple(map(_host, filter(None, parts.netloc.rpartition("@")[2].split(","))))
+            hosts = tuple(map(_host, filter(None, rest.split(","))))
             options = tuple(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         except ValueError as error:
             # Not the URL itself: it may hold a password.

@@ -67,6 +67,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         # Deliveries beyond the credit, of all levels: those of the highest first.
         self._held: list[tuple[int, int, AmqpDelivery]] = []
         self._closed = False
+        self._begun = False
         self._adjusting = False
         self._prefetch = 0
         #: Is called once it has ended.
@@ -96,7 +97,16 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
     # -- on the server
 
     async def restore(self) -> None:
-        """Begin to consume, on a new channel."""
+        """Begin to consume, on a new channel; a queue that is gone meanwhile ends it."""
+        try:
+            await self._restore()
+        except Rejected as error:
+            if error.code != 404 or not self._begun:
+                raise
+            self.stop(refusal_of(error, self.queue))
+        self._begun = True
+
+    async def _restore(self) -> None:
         await self._desk.inbox.hear(self.queue)
         session = self._desk.session
         channel = await session.incoming.channel(self._lost)
@@ -138,7 +148,8 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             self._desk.session.restore_soon(self, str(error), _PAUSE)
 
     async def _begin(self, channel: Channel) -> None:
-        open_ones = len(self.deliveries)
+        # One that was accepted, and lost its channel, may come again: it has no place there.
+        open_ones = sum(each.held for each in self.deliveries.values())
         self._prefetch = min(_MOST, max(0, self._credit - open_ones))
         if not self._prefetch:
             return

@@ -126,6 +126,11 @@ class AmqpDelivery(EngineDelivery):
         return None if self._until is None else self._until - self._desk.session.time()
 
     @property
+    def held(self) -> bool:
+        """True if the server counts it as open."""
+        return self._channel is not None and self._channel.error is None
+
+    @property
     def reply_to(self) -> str | None:
         """The inbox of its publisher, if it waits for the outcome."""
         return self._properties.reply_to

@@ -92,7 +92,7 @@ class Inbox:
 
     async def restore(self) -> None:
         """Declare the queue, and consume it."""
-        await self._session.declare_queue(inbox(self.name, _KEPT, _MOST))
+        await self._session.declare_queue(inbox(self.name, _KEPT, _MOST, self._session.several))
         for queue in sorted(self._heard_of):
             await self._session.ask("queue.bind", 0, self.name, CONTROL, queue, 0, {})
         channel = await self._session.incoming.channel(self._closed)

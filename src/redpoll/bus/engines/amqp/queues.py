@@ -57,8 +57,8 @@ class AmqpQueues(AmqpMember):
         while True:
             await self.session.linked()
             try:
-                for declaration in t.queues(spec):
-                    await self.session.declare_queue(declaration)
+                for declaration in t.queues(spec, self.session.several):
+                    await self.session.declare_queue(declaration, any_kind=not spec.durable)
                 if spec.dead_letter is not None:
                     for name in t.levels(spec):
                         await self.session.ask("queue.bind", 0, spec.dead_letter, t.DEAD, name, 0, {})

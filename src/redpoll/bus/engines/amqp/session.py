@@ -94,6 +94,7 @@ class Session:
         outgoing: The link for publishing and declaring.
         incoming: The link for consuming.
         generation: Counts connects.
+        several: True if it has several hosts, which are a cluster.
         ready: True while all is restored that can be.
         is_blocked: True while the server reads no publishes.
         settled: Waits for the confirmations of what was published.
@@ -112,7 +113,7 @@ class Session:
         self.settled: Callable[[], Coroutine[Any, Any, None]] = _nothing
         self.last_error: Exception | None = None
         self._hosts = Hosts(hosts)
-        self._several = len(set(hosts)) > 1
+        self.several = len(set(hosts)) > 1
         self._login = login
         self._tls = tls
         self._status = status
@@ -142,7 +143,7 @@ class Session:
             timeout: Seconds that the only host has to answer.
         """
         self._loop = asyncio.get_running_loop()
-        self._timeout = min(timeout, _ATTEMPT) if self._several else timeout
+        self._timeout = min(timeout, _ATTEMPT) if self.several else timeout
         self._runner = with_owner(self._loop.create_task(self._run()))
         self._look()
 
@@ -490,9 +491,18 @@ class Session:
             for source, key in each.sources:
                 await self.ask("exchange.bind", 0, each.name, source, key, 0, {})
 
-    async def declare_queue(self, declaration: Declaration) -> None:
-        """Declare a queue and its bindings."""
+    async def declare_queue(self, declaration: Declaration, *, any_kind: bool = False) -> None:
+        """Declare a queue and its bindings.
+
+        Args:
+            declaration: The queue.
+            any_kind: True to take one of that name as it is: another program has chosen its kind.
+        """
         name, bits, arguments, bindings = declaration
-        await self.ask("queue.declare", 0, name, bits, arguments)
+        try:
+            await self.ask("queue.declare", 0, name, bits, arguments)
+        except Rejected as error:
+            if error.code != 406 or not any_kind:
+                raise
         for exchange, key in bindings:
             await self.ask("queue.bind", 0, name, exchange, key, 0, {})

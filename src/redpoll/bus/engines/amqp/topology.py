@@ -126,29 +126,35 @@ def dead_queue(spec: QueueSpec) -> str:
     return spec.dead_letter or _named(f"{spec.name}.dead")
 
 
-def queues(spec: QueueSpec) -> Iterator[Declaration]:
-    """Return the queues of a spec."""
+def queues(spec: QueueSpec, replicated: bool = False) -> Iterator[Declaration]:
+    """Return the queues of a spec.
+
+    Args:
+        spec: The settings.
+        replicated: True for quorum queues where the spec is not durable too: a classic queue is away with its server.
+    """
+    quorum = spec.durable or replicated
     arguments: dict[str, Any] = {
-        "x-queue-type": "quorum" if spec.durable else "classic",
+        "x-queue-type": "quorum" if quorum else "classic",
         "x-dead-letter-exchange": DEAD,
         "x-max-length-bytes": spec.max_bytes,
         "x-overflow": "drop-head" if spec.at_limit == "drop-old" else "reject-publish",
     }
     if spec.max_length is not None:
         # A quorum queue refuses once it has more than that.
-        refuses = spec.durable and spec.at_limit != "drop-old"
+        refuses = quorum and spec.at_limit != "drop-old"
         arguments["x-max-length"] = spec.max_length - 1 if refuses else spec.max_length
     if spec.expires is not None:
         arguments["x-expires"] = _milliseconds(spec.expires)
     if spec.ttl is not None and spec.kind == "events":
         arguments["x-message-ttl"] = _milliseconds(spec.ttl)
-    if spec.durable:
+    if quorum:
         if spec.at_limit != "drop-old":
             arguments["x-dead-letter-strategy"] = "at-least-once"
         # None in fact. With a limit a task that is given back comes before others, without one behind them; give-backs
         # count, and where none is named 20 are the limit of RabbitMQ 4.
         arguments["x-delivery-limit"] = 2**31 - 1
-        if spec.dead_letter is None and spec.kind == "task":
+        if spec.durable and spec.dead_letter is None and spec.kind == "task":
             yield _dead(spec)
     for number in range(spec.priorities):
         name = level(spec.name, number)
@@ -176,10 +182,10 @@ def catalogue() -> Declaration:
     return Declaration(CATALOGUE, _DURABLE, arguments)
 
 
-def inbox(name: str, seconds: float, most: int) -> Declaration:
+def inbox(name: str, seconds: float, most: int, replicated: bool = False) -> Declaration:
     """Return the queue of what comes back to a program; it outlives the connection for some seconds."""
     arguments = {
-        "x-queue-type": "classic",
+        "x-queue-type": "quorum" if replicated else "classic",
         "x-expires": _milliseconds(seconds),
         "x-max-length": most,
         "x-overflow": "drop-head",

@@ -37,7 +37,7 @@ class Will:
     def __init__(self, session: Session, publisher: Publisher, name: str) -> None:
         self._session = session
         self._publisher = publisher
-        self._name = name
+        self._first = self._name = name
         self._channel: Channel | None = None
         self._held: dict[str, int] = {}
         self._coming: dict[str, asyncio.Future[None]] = {}
@@ -45,6 +45,8 @@ class Will:
 
     async def restore(self) -> None:
         """Declare the queue, and consume it."""
+        # A new one each time: the last one may be away with its server.
+        self._name = f"{self._first}.{self._session.generation}"
         await self._session.declare_queue(will(self._name, _KEPT))
         channel = await self._session.incoming.channel(self._closed)
         self._channel = channel
