@@ -34,6 +34,8 @@ def everything() -> Iterable[t.Declaration]:
     """Return all queues that the engine ever declares."""
     for spec in SPECS:
         yield from t.queues(spec)
+    yield from t.queues(SPECS[4], replicated=True)
+    yield t.inbox("redpoll.inbox.y", 60, 1_000, replicated=True)
     yield t.catalogue()
     yield t.inbox("redpoll.inbox.x", 60, 1_000)
     yield t.will("redpoll.will.x", 60)
@@ -60,6 +62,13 @@ def test_durability_is_that_of_the_whole_path() -> None:
     for spec in SPECS:
         kinds = {each.arguments["x-queue-type"] for each in t.queues(spec)}
         assert kinds == {"quorum" if spec.durable else "classic"}
+
+
+def test_a_cluster_has_nothing_on_one_server_alone() -> None:
+    """Where there are several servers the queues of calls, and inboxes, are quorum queues; dead calls are not kept."""
+    (queue,) = t.queues(SPECS[4], replicated=True)
+    assert queue.arguments["x-queue-type"] == "quorum"
+    assert t.inbox("redpoll.inbox.x", 60, 1_000, replicated=True).arguments["x-queue-type"] == "quorum"
 
 
 def test_a_queue_for_each_priority() -> None:

@@ -12,6 +12,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -29,8 +30,11 @@ _log = logging.getLogger("redpoll.bus")
 
 #: Records under way from the server.
 _PREFETCH: Final = 500
-#: Seconds that starting waits for the records that the server had then.
-_PATIENCE: Final = 2.0
+#: Seconds that starting waits for records: for the first one, and for those that the server had then.
+_EMPTY: Final = 0.1
+_PATIENCE: Final = 0.5
+#: Seconds that a record may take to come back.
+_WRITTEN: Final = 5.0
 
 
 class Catalogue:
@@ -53,29 +57,40 @@ class Catalogue:
         self._changed = changed
         self._channel: Channel | None = None
         self._next = 0
-        self._first = -1
-        self._expected = 0
+        self._end = 0
         self._caught_up: asyncio.Future[None] | None = None
         self._writing: dict[str, asyncio.Future[None]] = {}
 
     async def restore(self) -> None:
         """Declare the stream, and read what is new in it."""
-        declaration = catalogue()
-        await self._session.declare_queue(declaration)
-        _, messages, _ = await self._session.ask("queue.declare", 0, CATALOGUE, 1, {})
+        await self._session.declare_queue(catalogue())
         channel = await self._session.incoming.channel(self._closed)
         await channel.ask("basic.qos", 0, _PREFETCH, 0)
         start: int | str = self._next or "first"
-        self._expected = messages
         caught_up = self._caught_up = asyncio.get_running_loop().create_future()
         self._channel = channel
+        # The last records say how far to read: nothing else does, not even the number of messages.
+        await channel.consume(CATALOGUE, "last", self._last, bool, arguments={"x-stream-offset": "last"})
         await channel.consume(CATALOGUE, "catalogue", self._came, self._cancelled, arguments={"x-stream-offset": start})
-        if messages and start == "first":
-            try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_EMPTY):
+                await asyncio.shield(caught_up)
+        if self._end > self._next:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE):
                     await asyncio.shield(caught_up)
-            except TimeoutError:
-                _log.debug("the list of queues is still being read")
+        await channel.cancel("last")
+
+    def _last(self, content: Content) -> None:
+        if self._channel is not None:
+            self._channel.settle(content.arguments[1])
+        self._end = max(self._end, (content.properties.headers or {}).get("x-stream-offset", 0) + 1)
+        self._look_caught_up()
+
+    def _look_caught_up(self) -> None:
+        caught_up = self._caught_up
+        if caught_up is not None and not caught_up.done() and 0 < self._end <= self._next:
+            caught_up.set_result(None)
 
     def suspend(self, _: Exception) -> None:
         """Note that its channel is gone."""
@@ -95,7 +110,6 @@ class Catalogue:
             self._channel.settle(content.arguments[1])
         if offset < self._next:
             return  # a chunk begins before what was asked for
-        self._first = offset if self._first < 0 else self._first
         self._next = offset + 1
         try:
             self._apply(json.loads(content.body))
@@ -104,8 +118,7 @@ class Catalogue:
         future = self._writing.pop(properties.message_id or "", None)
         if future is not None and not future.done():
             future.set_result(None)
-        if self._caught_up is not None and not self._caught_up.done() and self._next - self._first >= self._expected:
-            self._caught_up.set_result(None)
+        self._look_caught_up()
 
     def _apply(self, record: dict[str, Any]) -> None:
         name = record["name"]
@@ -135,10 +148,14 @@ class Catalogue:
         properties = Properties("application/json", delivery_mode=2, message_id=number)
         future = self._writing[number] = asyncio.get_running_loop().create_future()
         sending = Sending("", CATALOGUE, properties, json.dumps(record).encode(), mandatory=True, again=True)
+        self._publisher.send(sending)
         try:
-            self._publisher.send(sending)
-            await sending
-            await future
+            async with asyncio.timeout(_WRITTEN):
+                await sending.wait()
+                await future
+        except TimeoutError:
+            # The servers that have the stream are away: it has the record later.
+            self._apply(record)
         finally:
             self._writing.pop(number, None)
         return self.specs.get(name)

@@ -87,18 +87,36 @@ class Inbox:
         self._publisher = publisher
         self._channel: Channel | None = None
         self._heard_of: set[str] = set()
+        self._begun = False
 
     # -- the queue
 
     async def restore(self) -> None:
         """Declare the queue, and consume it."""
-        await self._session.declare_queue(inbox(self.name, _KEPT, _MOST, self._session.several))
-        for queue in sorted(self._heard_of):
-            await self._session.ask("queue.bind", 0, self.name, CONTROL, queue, 0, {})
+        if not await self._there():
+            await self._declare()
         channel = await self._session.incoming.channel(self._closed)
         await channel.ask("basic.qos", 0, _PREFETCH, 0)
         self._channel = channel
         await channel.consume(self.name, "inbox", self._came, self._cancelled)
+
+    async def _there(self) -> bool:
+        """Return True if the queue is still there: binding it again may wait for a server that has just gone."""
+        if not self._begun:
+            self._begun = True
+            return False
+        try:
+            await self._session.ask("queue.declare", 0, self.name, 1, {})
+        except Rejected as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
+
+    async def _declare(self) -> None:
+        await self._session.declare_queue(inbox(self.name, _KEPT, _MOST, self._session.several))
+        for queue in sorted(self._heard_of):
+            await self._session.ask("queue.bind", 0, self.name, CONTROL, queue, 0, {})
 
     def suspend(self, _: Exception) -> None:
         """Note that its channel is gone."""

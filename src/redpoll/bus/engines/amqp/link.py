@@ -29,7 +29,7 @@ _CHANNELS: Final = 2_047
 _FRAME: Final = 131_072
 #: Parts of the heartbeat's time without a sign of life, after which the owner is told, and after which the link is lost.
 _SUSPECT: Final = 0.75
-_DEAD: Final = 1.5
+_DEAD: Final = 1.25
 #: Seconds that the loop may be late before silence is not the server's.
 _LAG: Final = 0.25
 #: The abilities that the server is told of (https://www.rabbitmq.com/docs/connections#capabilities).

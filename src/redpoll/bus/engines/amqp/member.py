@@ -183,7 +183,8 @@ class AmqpMember(Lacking):
             self.store, session, publisher, inbox, self.alarms, will, self.max_body, self.catalogue.specs.get
         )
         self.closed = False
-        session.begin_with(_Exchanges(session), publisher, self.catalogue, inbox)
+        session.begin_with(_Exchanges(session), publisher, inbox)
+        session.want(self.catalogue)
         session.start(self._connect_timeout)
         if self._wait:
             return self

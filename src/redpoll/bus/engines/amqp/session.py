@@ -26,6 +26,8 @@ _log = logging.getLogger("redpoll.bus")
 
 #: Seconds that one of several hosts has to answer.
 _ATTEMPT: Final = 2.0
+#: Seconds that restoring something may take, before it is tried again beside the others.
+_RESTORING: Final = 0.8
 #: Seconds between two tries to restore what could not be, at first and at most.
 _AGAIN: Final = 1.0
 _SELDOM: Final = 60.0
@@ -415,13 +417,19 @@ class Session:
         self._entities |= dict.fromkeys(entities)
         self._own = frozenset(entities)
 
+    def want(self, entity: Entity) -> None:
+        """Have something restored with each connection, from the first on."""
+        self._entities[entity] = None
+
     async def _restore(self, entity: Entity, pause: float) -> None:
         try:
-            await entity.restore()
-        except (Rejected, RedpollError) as error:
+            async with asyncio.timeout(_RESTORING):
+                await entity.restore()
+        except (Rejected, RedpollError, TimeoutError) as error:
             if entity in self._entities:
-                self._parked[entity] = f"{entity.label} could not be restored: {error}"
-                _log.warning("%s could not be restored: %s", entity.label, error)
+                reason = str(error) or "it was not answered"
+                self._parked[entity] = f"{entity.label} could not be restored: {reason}"
+                _log.warning("%s could not be restored: %s", entity.label, reason)
                 self.spawn(self._try_again(entity, pause, self.generation))
         else:
             self._parked.pop(entity, None)
@@ -457,6 +465,11 @@ class Session:
             self._asked_at = self._loop.time()
             try:
                 return await self._declaring.ask(name, *arguments)
+            except asyncio.CancelledError:
+                # The next one does not wait for an answer that may take long.
+                self._declaring.retire()
+                self._declaring = None
+                raise
             finally:
                 self._asked_at = 0.0
 
