@@ -245,7 +245,7 @@ class RabbitMQ:
             Server(folder, each, settings, {**environment, "RABBITMQ_DIST_PORT": str(port())}, arguments)
             for each in ports
         ]
-        self.url = f"amqp://{','.join(f'guest:guest@127.0.0.1:{each}' for each in ports)}/"
+        self.url = f"amqp://guest:guest@{','.join(f'127.0.0.1:{each}' for each in ports)}/"
         self._daemon: subprocess.Popen[bytes] | None = None
         try:
             with (folder / "epmd.log").open("wb") as log:

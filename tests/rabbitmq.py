@@ -88,6 +88,13 @@ class Broker:
         """Return how many connections there are, of all virtual hosts and all servers."""
         return int(self.server.evaluate("length(rabbit_networking:connections())"))
 
+    def names_of_connections(self) -> set[str]:
+        """Return the ends of all connections, which tell one from a later one."""
+        listed = (
+            "[rabbit_data_coercion:to_binary(Name) || [{name, Name}] <- rabbit_networking:connection_info_all([name])]"
+        )
+        return set(self._names(listed))
+
     def channels(self) -> int:
         """Return how many channels there are, of all virtual hosts and all servers."""
         return int(self.server.evaluate("length(rabbit_channel:list())"))

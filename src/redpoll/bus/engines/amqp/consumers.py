@@ -8,7 +8,6 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 from redpoll.bus.engine import DeliverySink, EventSink
@@ -23,7 +22,7 @@ from redpoll.bus.engines.amqp.wire import Content, Properties
 from redpoll.bus.engines.handles import EngineConsumer, EngineSubscription, check_credit
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.records import Event
-from redpoll.errors import DecodeError, NoRoute, RedpollError, SpecConflict
+from redpoll.errors import DecodeError, NoRoute, NotConfirmed, RedpollError, SpecConflict
 
 __all__ = ["AmqpConsumer", "AmqpSubscription"]
 
@@ -128,9 +127,14 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         # A message that nobody keeps: declaring would end a channel, and be an error in the log of the server.
         probe = Sending("", lock, Properties(expiration="0"), b"", mandatory=True)
         self._desk.publisher.send(probe)
-        with suppress(NoRoute):
+        try:
             await probe
-            raise _occupied(self.queue)
+        except NoRoute:
+            return
+        except NotConfirmed as error:
+            # It is restored on the next connection, not refused.
+            raise Broken(str(error)) from error
+        raise _occupied(self.queue)
 
     def suspend(self, _: Exception) -> None:
         """Note that its deliveries are lost."""
@@ -142,7 +146,10 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         self._feed.items.clear()
 
     def _lost(self, error: Exception) -> None:
-        if isinstance(error, Rejected):
+        if self._closed:
+            # The session knows it no more, and what was handed out is lost all the same.
+            self.suspend(error)
+        elif isinstance(error, Rejected):
             # This channel alone: a delivery stayed open for longer than the server allows, or the queue is gone.
             self.suspend(error)
             self._desk.session.restore_soon(self, str(error), _PAUSE)

@@ -357,7 +357,7 @@ class AmqpEngine(AmqpQueues):
         await self.session.linked()
         await self.inbox.hear(queue)
         if self._getting is None or self._getting.error is not None:
-            self._getting = await self.session.incoming.channel()
+            self._getting = await self.session.incoming.channel(self._ungotten)
         channel = self._getting
         spec = self.catalogue.specs.get(queue)
         for level in [queue] if spec is None else t.levels(spec):
@@ -372,6 +372,11 @@ class AmqpEngine(AmqpQueues):
             if isinstance(answer[0], Content):
                 return consumer.make(channel, level, answer[0])[0]
         return None
+
+    def _ungotten(self, _: Exception) -> None:
+        for delivery in list(self.desk.open):
+            if isinstance(delivery, AmqpDelivery):
+                delivery.interrupt_on(self._getting)
 
     async def subscribe(
         self,

@@ -370,6 +370,11 @@ class AmqpDelivery(EngineDelivery):
             self.lose()
             self._end("requeued", "the connection was lost")
 
+    def interrupt_on(self, channel: Channel | None) -> None:
+        """Note that a channel is gone, if it came on that one."""
+        if channel is not None and self._channel is channel:
+            self.interrupt()
+
     def remove(self) -> None:
         """Note that its queue was deleted."""
         self._channel = None

@@ -233,6 +233,7 @@ class Session:
             if not lost.done():
                 self._hosts.succeeded()
                 self.ready = True
+                _log.info("connected to RabbitMQ at %s:%s", *self._hosts.current)
                 self._show()
                 self._wake()
             reason = await lost
