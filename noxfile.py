@@ -221,6 +221,7 @@ SIEGE = "tests/bus/survival/test_account.py"
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 AMQP = ["tests/test_rabbitmq.py", "tests/bus/engines/amqp"]
 CLUSTER = "tests/bus/engines/amqp/cluster"
+BENCHES = "tests/test_benchmarks.py"
 MUTATIONS = sorted(Path("tests", "mutations").glob("*.patch"))
 # Each ends within 45 minutes on two processors.
 NIGHT = 45 * 60
@@ -271,7 +272,10 @@ def nightly(session: nox.Session, part: str) -> None:
         "promise": ("tests", [*nightly_of, "tests/promise"]),
         "survival": ("tests", [*nightly_of, "tests/nq/survival", "tests/bus/survival", f"--ignore={SIEGE}"]),
         "siege": ("siege", ["-k", f"an_hour and {which}"]),
-        "brokers": ("brokers", [*all_of_it, "-m", "broker", *([CLUSTER] if which else [*AMQP, f"--ignore={CLUSTER}"])]),
+        "brokers": (
+            "brokers",
+            [*all_of_it, "-m", "broker", *([CLUSTER] if which else [*AMQP, BENCHES, f"--ignore={CLUSTER}"])],
+        ),
         "leaks": ("tests", [*nightly_of, "tests/leaks", "-k", {"asyncio": "not uvloop"}.get(which, which)]),
         "fuzz": ("fuzz", []),
         "benches": ("bench", []),

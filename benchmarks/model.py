@@ -179,7 +179,7 @@ class Row:
         pool: Makes figures of all rounds' answers together, or None.
         prepare: Makes files in a folder that is there as long as the row runs; returns options for both ends of every
             contender, which find the files by them. None makes nothing.
-        network: Makes the network that the ends run in, which is there as long as the row runs; None is this machine's.
+        network: Makes the network that the ends run in, or a broker, there as long as the row runs; None is this machine's.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Where the two ends of a benchmark run: on this machine, or on two that a shaped cable connects.
+"""Where the two ends of a benchmark run: on this machine, with a broker or without, or on two that a shaped cable connects.
 
 The two machines are network namespaces without a name. Each is there as long as a process in it, which waits for the end
 of its input; so whatever becomes of the driver, they go with it, and the cable with them.
@@ -13,9 +13,11 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.processes import STOP_TIMEOUT, BenchmarkError
+from benchmarks.rabbitmq import RabbitMQ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +51,25 @@ class Network:
 
 #: This machine, as it is.
 HERE = Network()
+
+
+@contextmanager
+def with_rabbitmq() -> Iterator[Network]:
+    """Have a RabbitMQ that all contenders use, one after the other.
+
+    The options ``broker`` and ``process`` are its URL and the number of its process.
+
+    Raises:
+        BenchmarkError: It is not installed; says how to install it.
+    """
+    with TemporaryDirectory(prefix="benchmark-") as folder:
+        try:
+            rabbitmq = RabbitMQ(Path(folder))
+        except FileNotFoundError as error:
+            raise BenchmarkError(str(error)) from error
+        with rabbitmq:
+            (server,) = rabbitmq.servers
+            yield Network(options={"broker": rabbitmq.url, "process": server.process})
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from benchmarks.report import bar_text, value_text
 from benchmarks.rounds import Result, Settings, chosen, compare, interpreter, run_row
 from benchmarks.rows import ROWS
 
-NONE_IS_GOOD = {"bytes", "receiver", "sender", "grown", "lost", "bodies"}
+NONE_IS_GOOD = {"broker", "bytes", "receiver", "sender", "grown", "lost", "bodies"}
 
 JOB = Job("job", 10, {}, warm_up=1)
 
@@ -52,6 +52,8 @@ def session_of(name: str) -> list[pytest.MarkDecorator]:
     """Return the mark of a row's test, if it runs elsewhere."""
     if name in ELSEWHERE:
         return [pytest.mark.interop]
+    if name.startswith("amqp_"):
+        return [pytest.mark.broker, pytest.mark.nightly, pytest.mark.timeout(400)]
     return [pytest.mark.nightly] if name in ALIKE or name in LONG else []
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import redpoll
 from benchmarks.control import Control, Fields, arguments, now, run_async
-from benchmarks.ends.hub_process import free_port, memory, running, used
+from benchmarks.ends.hub_process import free_port, memory, running
+from benchmarks.memory import processor_time
 from redpoll.bus import QueueSpec
 from redpoll.bus.broker.outputs import Declared, Put
 from redpoll.bus.engines.hub.disk import open_store
@@ -50,11 +51,11 @@ async def serve(control: Control, options: Fields) -> None:
                 killed = now()
             async with running(folder, port) as (hub, bus):
                 seconds = now() - killed
-                before = used(hub)
+                before = processor_time(hub.pid or 0)
                 control.write(begun=True)
                 async with bus.tasks.next("first", timeout=600):
                     pass
-                each = (used(hub) - before) / job["count"]
+                each = (processor_time(hub.pid or 0) - before) / job["count"]
                 control.write(finished=now(), restart=seconds, memory=memory(hub, "VmHWM:"), processor=each)
 
 

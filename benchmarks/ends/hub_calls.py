@@ -1,4 +1,4 @@
-"""Calls, casts and notifications through a hub: the server end is the hub, with what is called in a process of its own."""
+"""Calls, casts and notifications; the server end is a hub, where the row has no broker, and has the callee in a process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 import multiprocessing
 import tempfile
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import redpoll
 from benchmarks.control import Control, Fields, arguments, now, run_async
+from benchmarks.memory import processor_time
 
 TEXT = "x" * 100
 
@@ -40,17 +42,20 @@ def answer(url: str) -> None:
 
 
 async def serve(control: Control, options: Fields) -> None:
-    """Be the hub until the input ends."""
-    with tempfile.TemporaryDirectory(dir=options["folder"]) as folder:
-        async with redpoll.Hub(folder, port=0) as hub:
-            callee = multiprocessing.get_context("spawn").Process(target=answer, args=(hub.url,), daemon=True)
-            callee.start()
-            control.write(address=hub.url)
-            async for _ in control.jobs_async():
-                control.write(begun=True)
-                control.write(finished=0.0)
-            callee.kill()
-            callee.join()
+    """Be the hub, where the row has no broker, until the input ends."""
+    async with AsyncExitStack() as stack:
+        url = options.get("broker")
+        if url is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=options["folder"]))
+            url = (await stack.enter_async_context(redpoll.Hub(folder, port=0))).url
+        callee = multiprocessing.get_context("spawn").Process(target=answer, args=(url,), daemon=True)
+        callee.start()
+        control.write(address=url)
+        async for _ in control.jobs_async():
+            control.write(begun=True)
+            control.write(finished=0.0)
+        callee.kill()
+        callee.join()
 
 
 async def ask(control: Control, options: Fields) -> None:
@@ -76,9 +81,10 @@ async def ask(control: Control, options: Fields) -> None:
 
             share = max(1, job["count"] // job["open"])
             callers = min(job["open"], job["count"])
-            started = now()
+            started, used = now(), processor_time(options.get("process", 0))
             await asyncio.gather(*(call(job["work"], share) for _ in range(callers)))
-            control.write(started=started, finished=now(), count=share * callers)
+            finished, used = now(), processor_time(options.get("process", 0)) - used
+            control.write(started=started, finished=finished, count=share * callers, used=used)
 
 
 def main() -> None:

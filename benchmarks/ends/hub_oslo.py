@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import oslo_messaging
@@ -11,6 +12,7 @@ from oslo_config import cfg
 
 from benchmarks.control import Control, Fields, arguments, now
 from benchmarks.ends.hub_rounds import stand_by
+from benchmarks.memory import processor_time
 from benchmarks.rabbitmq import RabbitMQ
 
 TEXT = "x" * 100
@@ -32,9 +34,14 @@ class Endpoint:
 
 
 def serve(control: Control, options: Fields) -> None:
-    """Run RabbitMQ, and an rpc server and a listener, until the input ends."""
-    with tempfile.TemporaryDirectory(dir=options["folder"]) as folder, RabbitMQ(Path(folder)) as broker:
-        url = broker.url.replace("amqp:", "rabbit:")
+    """Run RabbitMQ, where the row has none, and an rpc server and a listener, until the input ends."""
+    with ExitStack() as stack:
+        if "broker" in options:
+            url = options["broker"]
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=options["folder"]))
+            url = stack.enter_context(RabbitMQ(Path(folder))).url
+        url = url.replace("amqp:", "rabbit:")
         endpoint = Endpoint()
         calls = oslo_messaging.get_rpc_transport(cfg.CONF, url=url)
         target = oslo_messaging.Target(topic=TOPIC, server="one")
@@ -72,12 +79,13 @@ def ask(control: Control, options: Fields) -> None:
                     notifier.info({}, "event", TEXT)
 
         threads = [threading.Thread(target=call, args=(job["work"], share)) for _ in range(callers)]
-        started = now()
+        started, used = now(), processor_time(options.get("process", 0))
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        control.write(started=started, finished=now(), count=share * callers)
+        finished, used = now(), processor_time(options.get("process", 0)) - used
+        control.write(started=started, finished=finished, count=share * callers, used=used)
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -63,12 +62,6 @@ async def running(folder: str, port: int) -> AsyncIterator[tuple[BaseProcess, Bu
     finally:
         hub.kill()
         hub.join()
-
-
-def used(process: BaseProcess) -> float:
-    """Return the processor time of a process in seconds (Linux only)."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process: BaseProcess, field: str = "VmRSS:") -> int:
