@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
-from redpoll.bus import EngineState, Status
-from redpoll.errors import ConfigError
+from redpoll.bus import EngineState, Status, connect
+from redpoll.errors import Closed, ConfigError, UsageError
 
 
 def test_changes_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -44,6 +45,34 @@ async def test_a_state_can_be_awaited() -> None:
     cancelled.cancel()
     await asyncio.wait([cancelled])
     assert not status._watches
+
+
+@pytest.mark.asyncio
+async def test_no_wait_for_a_state_outlives_the_engine() -> None:
+    """A wait for another state ends with an error when the engine closes, and so does each that begins later."""
+    async with connect("memory://") as bus:
+        waits = asyncio.ensure_future(bus.status.wait_for(EngineState.RECONNECTING))
+        await asyncio.sleep(0)
+    with pytest.raises(Closed, match="the bus is not running"):
+        await asyncio.wait_for(waits, 5)
+    with pytest.raises(Closed, match="the bus is not running"):
+        await asyncio.wait_for(bus.status.wait_for(EngineState.READY), 5)
+    assert not bus.status._watches
+
+
+def test_a_child_waits_for_no_state() -> None:
+    """In a forked child, in which the parent's bus does not change, a wait is refused."""
+    status = Status(EngineState.RECONNECTING)
+    child = os.fork()
+    if not child:
+        refused = 0
+        try:
+            with pytest.raises(UsageError, match="forked"):
+                asyncio.run(asyncio.wait_for(status.wait_for(EngineState.READY), 5))
+            refused = 1
+        finally:
+            os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 def test_a_watch_is_a_function() -> None:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from enum import Enum
 
 from redpoll.checks import check_function
+from redpoll.errors import Closed, UsageError
+from redpoll.platforms import forks
 
 __all__ = ["EngineState", "Status"]
 
@@ -40,6 +42,7 @@ class Status:
         self._state = state
         self._reason = ""
         self._watches: list[Watch] = []
+        self._fork = forks.number
 
     @property
     def state(self) -> EngineState:
@@ -86,15 +89,29 @@ class Status:
         Returns:
             That state.
 
+        Raises:
+            Closed: The engine is closed, which is none of them: it stays so.
+            UsageError: This is a forked child, in which the state does not change.
+
         Cancelling it ends the wait and nothing else.
         """
+        if self._fork != forks.number:
+            raise UsageError(
+                "this bus belongs to the process that forked this one", "make a bus of its own in the child"
+            )
         if self._state in states:
             return self._state
+        if self._state is EngineState.CLOSED:
+            raise Closed("bus")
         reached: asyncio.Future[EngineState] = asyncio.get_running_loop().create_future()
 
         def look(state: EngineState, _: str) -> None:
-            if state in states and not reached.done():
+            if reached.done():
+                return
+            if state in states:
                 reached.set_result(state)
+            elif state is EngineState.CLOSED:
+                reached.set_exception(Closed("bus"))
 
         end = self.watch(look)
         try:
