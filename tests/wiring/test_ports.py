@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from redpoll import GLOBAL, Wiring
-from redpoll.errors import PeerLost, WiringError
+from redpoll.errors import NameTaken, PeerLost, WiringError
 from redpoll.wiring import Gap, Limits, Queue, ports
-from redpoll.wiring.trunk import LocalTrunk
+from redpoll.wiring.trunk import LocalTrunk, Trunk
 from tests.wiring.support import directory, get, until
 
 pytestmark = pytest.mark.asyncio
@@ -215,3 +216,42 @@ async def test_more_room_when_a_queue_has_left(process: str, request: pytest.Fix
         assert await get(large, 2) == [b"one"] * 2
         await until(lambda: large.stats.waiting > 90)
         assert await get(large, 148) == [b"one"] * 148
+
+
+async def test_a_claim_is_checked_again(wiring: Wiring) -> None:
+    """The name of an owner that is gone is given to nobody where that owner is back before the check ends."""
+    opener = wiring._board.ports
+    first = trunk_of(wiring, identity=b"owner")
+    opener.open(first, word())
+    first.lose(PeerLost(None, ""), final=False)
+    claim = opener.asked(trunk_of(wiring, b"run 2", b"other"), word(pipe=2))
+    assert inspect.isawaitable(claim)
+    back = trunk_of(wiring, identity=b"owner")
+    handle = opener.open(back, word())["handle"]
+    with pytest.raises(NameTaken, match="another owner has it"):
+        await claim
+    back.data(handle, 0, 1, [b"goes on"], 1)
+    assert taken(queue_of(wiring)) == [b"goes on"]
+
+
+async def test_a_claim_of_an_identity_is_checked_again(wiring: Wiring) -> None:
+    """A claimed identity replaces no trunk that its owner has had since the check began; a dead one it does."""
+    opener = wiring._board.ports
+
+    class Claimant(Far):
+        async def is_rival_of(self, holder: Trunk) -> bool:
+            checked.append(holder)
+            if holder is dead:
+                opener.open(live, word())
+            return holder is live
+
+    checked: list[Trunk] = []
+    dead, live = trunk_of(wiring), trunk_of(wiring)
+    opener.open(dead, word())
+    claim = opener.asked(Claimant(wiring._board, b"i", b"run 2"), word(pipe=2))
+    assert inspect.isawaitable(claim)
+    with pytest.raises(NameTaken, match="another owner has it"):
+        await claim
+    live.data(next(iter(live.ports)), 0, 1, [b"goes on"], 1)
+    assert taken(queue_of(wiring)) == [b"goes on"]
+    assert checked == [dead, live]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from functools import reduce
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from redpoll.errors import Closed, ProtocolError, WiringError
 from redpoll.wiring.inlet import Source
@@ -33,6 +33,20 @@ _MESSAGES: Final = 2**53
 _PIPES: Final = 2**32 - 1
 
 
+class _Claims(NamedTuple):
+    """The pipes and trunks of others that a new pipe would replace.
+
+    Attributes:
+        holders: Trunks of the same identity that carry pipes.
+        strange: Pipes of other identities.
+        live: Whether any of these has a trunk.
+    """
+
+    holders: frozenset[Trunk]
+    strange: frozenset[Port]
+    live: bool
+
+
 class Ports:
     """The pipes that end here, including lost ones that are kept."""
 
@@ -54,34 +68,25 @@ class Ports:
         Raises:
             NameTaken: The directory names another owner, or the identity is another's; also the errors of `open`.
         """
+        claims = self._claims(trunk, word)
+        return self.open(trunk, word) if claims is None else self._open_later(trunk, word, claims)
+
+    def _claims(self, trunk: Trunk, word: dict[str, Any]) -> _Claims | None:
+        """Return the claims of others that opening a pipe would end, if the right to that has to be checked."""
         number, everywhere = field(word, "pipe", int), field(word, "everywhere", bool)
         exchange = check_name("exchange", word.get("exchange"))
         queue = self._board.visible_queue(trunk, check_name("queue", word.get("queue")), exchange)
         key = _key(trunk, exchange, everywhere)
         others = self._others(trunk, key, queue)
-        strange = [each for each in others if each.identity != trunk.identity]
+        strange = frozenset(each for each in others if each.identity != trunk.identity)
         claimed = [
             each for each in (*self._owners(key, queue), self._ports.get((trunk.run, number))) if each is not None
         ]
-        holders = {each.trunk for each in claimed if each.trunk not in (None, trunk) and each not in strange}
+        trunks = (each.trunk for each in claimed if each not in strange)
+        holders = frozenset(each for each in trunks if each not in (None, trunk))
         if not strange and (not holders or self._elsewhere(trunk, word, exchange) is not None):
-            return self.open(trunk, word)
-        live = any(each.trunk is not None for each in strange)
-        check = self._may_take(trunk, exchange, holders, live=live if strange else None)
-        return self._open_later(trunk, word, (trunk.run, number, queue.name), check)
-
-    async def _may_take(self, trunk: Trunk, exchange: str, holders: set[Trunk], *, live: bool | None) -> None:
-        """Refuse a name that belongs to another owner.
-
-        Args:
-            trunk: The trunk whose other end opens a pipe.
-            exchange: The name of the exchange.
-            holders: The trunks of its identity that carry pipes which it would replace.
-            live: True if owners of another identity that it would replace are live; None if there are none.
-        """
-        await self._board.check_identity(trunk, "exchange", exchange, holders)
-        if live is not None:
-            await self._board.check_heir(trunk, "exchange", exchange, live=live)
+            return None
+        return _Claims(holders, strange, any(each.trunk is not None for each in strange))
 
     def open(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
         """Add a queue to a pipe, which is new, known, or restored, at the request of the exchange's owner.
@@ -162,15 +167,21 @@ class Ports:
             word = {"word": "room", "pipe": port.number, "messages": limits.messages, "bytes": limits.bytes}
             port.trunk.tell(word)
 
-    async def _open_later(
-        self, trunk: Trunk, word: dict[str, Any], mark: tuple[bytes, int, str], check: Awaitable[None]
-    ) -> Answer:
-        """Open a pipe, if the check of its owner allows it."""
+    async def _open_later(self, trunk: Trunk, word: dict[str, Any], claims: _Claims | None) -> Answer:
+        """Open a pipe, if the checks of its owner allow it: they are made again where the claims have changed meanwhile."""
+        exchange = word["exchange"]
+        mark = (trunk.run, word["pipe"], word["queue"])
         self._opening.add(mark)
         try:
-            await check
-            if mark not in self._opening or not trunk.up:
-                raise Closed("pipe")
+            checked = None
+            while claims is not None and claims != checked:
+                checked = claims
+                await self._board.check_identity(trunk, "exchange", exchange, claims.holders)
+                if claims.strange:
+                    await self._board.check_heir(trunk, "exchange", exchange, live=claims.live)
+                if mark not in self._opening or not trunk.up:
+                    raise Closed("pipe")
+                claims = self._claims(trunk, word)
         finally:
             self._opening.discard(mark)
         return self.open(trunk, word)
