@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -207,17 +206,6 @@ async def test_who_is_not_let_in_is_told(tmp_path: Path) -> None:
         broker.kill()
 
 
-@pytest.fixture
-def encrypted(tmp_path: Path, redpoll_pki: Certificates) -> Iterator[Mosquitto]:
-    """A broker that speaks TLS, with a certificate for 127.0.0.1."""
-    pem = redpoll_pki.issue("broker", ["127.0.0.1"])
-    options = [f"certfile {pem}", f"keyfile {pem}", "allow_anonymous true"]
-    broker = Mosquitto(tmp_path, *options)
-    broker.start()
-    yield broker
-    broker.kill()
-
-
 async def test_tls_carries_the_same(encrypted: Mosquitto, redpoll_pki: Certificates) -> None:
     """With the CA of the broker's certificate; large payloads come whole."""
     one = Notes(encrypted.address, Login(encrypted=True, certificate=redpoll_pki.ca))
@@ -274,9 +262,12 @@ async def test_a_broker_that_hangs_up(redpoll_pki: Certificates, secure: bool) -
 
 
 async def test_a_certificate_that_is_no_file_is_a_config_error(mosquitto: Mosquitto, tmp_path: Path) -> None:
-    """It names the option."""
+    """It names the option; a connection fails by it as one that is tried again."""
+    login = Login(encrypted=True, certificate=tmp_path / "none")
     with pytest.raises(ConfigError, match="certificate="):
-        Notes(mosquitto.address, Login(encrypted=True, certificate=tmp_path / "none"))
+        login.context()
+    with pytest.raises(DialFailed, match=r"the MQTT broker: certificate=.*none'"):
+        Notes(mosquitto.address, login)
 
 
 async def test_without_paho_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

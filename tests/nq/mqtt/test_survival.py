@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from redpoll.nq.mqtt import broker as module
 from redpoll.nq.mqtt.carrier import MqttCarrier
 from redpoll.nq.mqtt.mux import WINDOW
 from redpoll.nq.mqtt.payloads import Kind, pack, read
+from redpoll.testing.certificates import Certificates
 from tests.cli.support import environment
 from tests.node.support import Inbox, until, within
 from tests.nq.mqtt.support import Lobby, Mosquitto, Reader, carried, dialled, listening, tapping
@@ -243,3 +245,28 @@ async def test_a_session_outlives_the_broker(mosquitto: Mosquitto) -> None:
             mosquitto.restart()
         await within(asyncio.gather(*sent))
     assert [int.from_bytes(body[:4], "big") for body in inbox.begun] == list(range(count))
+
+
+async def test_a_ca_file_that_is_away_for_a_while(
+    encrypted: Mosquitto, redpoll_pki: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server and a client that reconnect meanwhile warn, try again, and serve and send once it is back."""
+    ca, away = tmp_path / "ca.pem", tmp_path / "away.pem"
+    ca.write_bytes(redpoll_pki.ca.read_bytes())
+    given_up: list[object] = []
+    carrier = MqttCarrier(encrypted=True, certificate=ca, given_up=given_up.append)
+    inbox = Inbox()
+    async with (
+        carried(encrypted, inbox, carrier=carrier),
+        carried(encrypted, listen=False, carrier=carrier) as client,
+    ):
+        await within(client.send(Message(b"before", encrypted.address)))
+        ca.rename(away)
+        encrypted.restart()
+        await until(lambda: "cannot be used" in caplog.text, "the warning")
+        waits = client.send(Message(b"after", encrypted.address), timeout=None)
+        await asyncio.sleep(0.1)
+        away.rename(ca)
+        await within(waits)
+        assert not given_up
+        assert [record.levelname for record in caplog.records if "cannot be used" in record.getMessage()] == ["WARNING"]

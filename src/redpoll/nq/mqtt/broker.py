@@ -115,7 +115,7 @@ class Broker:
 
         Raises:
             UsageError: paho-mqtt is not installed.
-            ConfigError: The certificate cannot be used.
+            DialFailed: The file of the CA cannot be read now.
         """
         self._address = address
         self._login = login
@@ -128,7 +128,11 @@ class Broker:
         client.connect_timeout = login.connect_timeout
         if login.username is not None:
             client.username_pw_set(login.username, login.password)
-        context = login.context()
+        try:
+            context = login.context()
+        except ConfigError as error:
+            # It could be read before: it is being replaced, or its file system is away.
+            raise DialFailed(address, f"the MQTT broker: {error}") from error
         if context is not None:
             client.tls_set_context(context)
         client.on_connect = self._on_connect

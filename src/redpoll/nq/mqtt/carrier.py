@@ -106,9 +106,9 @@ class MqttCarrier:
         """Open a link to the server at a broker.
 
         Raises:
-            DialFailed: The broker, or a server at its prefix, cannot be reached or refuses this end.
+            DialFailed: The broker, or a server at its prefix, cannot be reached or refuses this end; or the file of the CA
+                cannot be read now.
             TLSError: The broker's certificate is not trusted.
-            ConfigError: The file of the CA cannot be used.
             UsageError: paho-mqtt is not installed.
         """
         await Call(address, loop, self._topics, self._login, self._transport_size).connect(factory)

@@ -30,7 +30,7 @@ class Call:
 
         Raises:
             UsageError: paho-mqtt is not installed.
-            ConfigError: The certificate cannot be used.
+            DialFailed: The file of the CA cannot be read now.
         """
         self._address = address
         self._topics = topics

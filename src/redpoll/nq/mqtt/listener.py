@@ -240,6 +240,7 @@ class MqttListener:
     async def _come_back(self) -> None:
         waits = backoff(random.random)
         address = self.addresses[0]
+        warned = False
         while True:
             await asyncio.sleep(next(waits))
             try:
@@ -248,7 +249,10 @@ class MqttListener:
                 self._give_up(error)
                 return
             except LinkError as error:
-                _logger.debug("the MQTT broker is not back: %s", error)
+                # The broker may be back, and only the administrator of this end can help.
+                own = isinstance(error.__cause__, ConfigError) and not warned
+                warned = warned or own
+                _logger.log(logging.WARNING if own else logging.DEBUG, "the MQTT broker is not back: %s", error)
             else:
                 self._claim()
                 _logger.info("serving at the MQTT broker %s again", address)
