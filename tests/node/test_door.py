@@ -134,8 +134,8 @@ class Layer(LayerNode):
 class Patient(Layer):
     """A layer whose acknowledgements wait for its records."""
 
-    def __init__(self, patience: float = 600.0) -> None:
-        super().__init__()
+    def __init__(self, patience: float = 600.0, **options: Any) -> None:
+        super().__init__(**options)
         self.patience = patience
 
 
@@ -193,6 +193,23 @@ async def test_acknowledgements_wait_for_a_record() -> None:
         ends = []
         one.post_all(one.sessions[0][1], [(b"", b"alone")], ends.append)
         await ended(ends)
+
+
+async def test_nothing_else_waits_for_a_record() -> None:
+    """A patient layer writes at once what else a read causes: refusals, and messages that waited for the window."""
+    async with Layer(listen=False, keepalive=600.0) as one, Patient(keepalive=600.0) as other:
+        await within(one.ready(other.address))
+        await until(lambda: one.sessions and other.sessions, "the sessions")
+        peer, back = one.sessions[0][1], other.sessions[0][1]
+        ends: list[Batch] = []
+        one.post_all(peer, [(b"refuse", b"")], ends.append)
+        assert [type(error) for _, error in (await ended(ends)).failed] == [NoHandler]
+        other.post_all(back, [(b"keep", b"")] * 4096, lambda _: None)
+        await until(lambda: len(one.kept) == 4096, "a full window")
+        other.post_all(back, [(b"", b"waited")], lambda _: None)
+        for message in one.kept:
+            message.release()
+        await until(lambda: one.handled[-1:] == [b"waited"], "the record that waited")
 
 
 async def test_records_that_fail() -> None:

@@ -183,8 +183,9 @@ class Connection(WritingHalf):
             self.part()
 
     def _postpone(self) -> bool:
-        """Return True if the few acknowledgements of a read may wait for what is written with them soon."""
-        if len(self.link.output) >= EARLY_FLUSH or self.link.state is not LinkState.OPEN:
+        """Return True if a read caused only a few acknowledgements, which may wait for what is written with them soon."""
+        link = self.link
+        if len(link.output) >= EARLY_FLUSH or link.state is not LinkState.OPEN or not link.only_acknowledges:
             return False
         if self._late is None:
             self._late = self._loop.call_later(self._patience, self._write_late)

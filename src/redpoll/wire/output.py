@@ -319,6 +319,14 @@ class SendingHalf(Generic[PeerT_co]):
 
     # Bytes
 
+    @property
+    def only_acknowledges(self) -> bool:
+        """True if the output is acknowledgements of messages alone."""
+        for part in self.output:  # noqa: SIM110  # `all` would take twice the steps, after each read
+            if type(part) is not bytes or len(part) != PREAMBLE_SIZE or part[-1] != ACK:
+                return False
+        return True
+
     def take_output(self) -> list[Body]:
         """Return the bytes to write now: small frames joined, each large body by itself."""
         output = self.output
