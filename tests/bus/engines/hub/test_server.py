@@ -513,6 +513,47 @@ async def test_tasks_of_a_client_that_does_not_read_are_bounded(monkeypatch: pyt
 
 
 @pytest.mark.asyncio
+async def test_a_client_that_is_always_behind_gets_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that was given as many bytes as it may be gets further tasks when half of them are sent to it."""
+    monkeypatch.setattr(clients, "_DELIVERED", 200_000)
+    monkeypatch.setattr(p, "_FULL", 1)
+
+    class Reads(asyncio.Semaphore):
+        given = 0
+
+        def release(self) -> None:
+            self.given += 1
+            super().release()
+
+    reads = Reads(0)
+    tokens: list[int] = []
+
+    async def slow(message: Message[Any]) -> None:
+        for record in p.unpack(message.data, p.FROM_HUB):
+            if record[0] == p.DELIVER:
+                tokens.append(record[2])
+                await reads.acquire()
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            await bus.queues.declare("q")
+            await bus.tasks.submit_many([bytes(10_000)] * 100, queue="q")
+            async with Node(slow, listen=False, serializer="raw", slots=1, window=1) as client:
+                hello = body([p.HELLO, p.VERSION, "w", ""], [p.CONSUME, 1, 7, "q", 1_000, False, False, True])
+                await client.send(Message(hello, hub.hub.address), timeout=PATIENCE)
+                for read in range(1, 100):
+                    await until(lambda: len(tokens) > reads.given, "a task")
+                    # Of the 20 or so that may wait, more than a few do, always.
+                    async with asyncio.timeout(PATIENCE):
+                        taken = 0
+                        while taken < min(read + 7, 100):
+                            taken = (await bus.queues.inspect("q")).taken
+                    assert taken <= read + 25
+                    reads.release()
+            assert len(set(tokens)) == 99
+
+
+@pytest.mark.asyncio
 async def test_a_handshake_alone_is_no_client() -> None:
     """Links that never announce a client are closed when their time is over, and count at the bound until then."""
     config = Config(port=0, serializer="raw", handshake_timeout=1.0, max_connections=3, reuse_time=600)

@@ -11,6 +11,7 @@ from itertools import repeat
 from random import getrandbits
 from typing import Any, Final, NamedTuple
 
+from redpoll.bus.broker.limits import CHARGE
 from redpoll.bus.broker.permissions import Permissions
 from redpoll.bus.broker.queue import Consumer, Parked, Subscription
 from redpoll.bus.broker.queue import Peer as BrokerPeer
@@ -35,7 +36,7 @@ _PROBE: Final = b"\x90"
 _MAY_BE_LOST: Final = frozenset({p.EVENTS, p.PROGRESSED, p.TOLD, p.NOTE})
 #: The places of payloads that count; those of deliveries count at the broker's peer.
 _PAYLOAD_AT: Final = {p.EVENTS: 3, p.OUTCOME: 3, p.PROGRESSED: 2, p.TOLD: 3}
-#: Bytes of tasks that wait to be sent to one client, beyond which it is given no further one.
+#: Bytes of tasks that wait to be sent to one client, beyond which it is given no further one until half of them are sent.
 _DELIVERED: Final = 16 * 2**20
 
 
@@ -110,6 +111,8 @@ class Client:
         self._resume = resume
         self._reopen = reopen
         member.limit = _DELIVERED
+        # True from when so much waits for it until half of that does.
+        self._sated = False
         self._waiting: deque[list[Any]] = deque()
         # Among these are deliveries that wait for their bodies, and all behind them.
         self._gaps = 0
@@ -197,20 +200,26 @@ class Client:
         self._scheduled = False
         waiting = self._waiting
         left = self._complete() if self._gaps else len(waiting)
+        sent = 0
         if self.open and left and self._has_room():
             # No more of them are taken, and encoded, than there is room for.
             for body, count in p.pack(map(deque.popleft, repeat(waiting, left))):
                 self._probed = False
                 self._post(body)
+                sent += len(body) + count * CHARGE
                 left -= count
                 if left and not self._has_room():
                     break
         if not waiting:
             self._bytes = 0
-            if self.open:
-                full, self.member.unread = self.member.unread >= self.member.limit, 0
-                if full:
-                    self._reopen(self)
+        if self.open:
+            member = self.member
+            self._sated = self._sated or member.unread >= member.limit
+            member.unread = max(0, member.unread - sent) if waiting else 0
+            if self._sated and member.unread <= member.limit // 2:
+                # Not only once none waits: something else always may.
+                self._sated = False
+                self._reopen(self)
         if self._held and (not self.full or not self.open):
             held, self._held = self._held, []
             for message in held:

@@ -182,7 +182,7 @@ class HubServer:
         return self._carry_out(peer, deque(messages))
 
     def _reopen(self, client: Client) -> None:
-        """Give tasks to a client again that all waiting ones were sent to."""
+        """Give tasks to a client again that half of the waiting ones were sent to."""
         if not self._turns.stopped:
             self.broker.peers.reopen(client.member)
             self._turns.end()
