@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from redpoll import Message, Node
-from redpoll.errors import RedpollError
+from redpoll.errors import NotSent, RedpollError
 from redpoll.nq.mqtt import broker as module
 from redpoll.nq.mqtt.carrier import MqttCarrier
 from redpoll.nq.mqtt.mux import WINDOW
@@ -264,8 +264,9 @@ async def test_a_ca_file_that_is_away_for_a_while(
         ca.rename(away)
         encrypted.restart()
         await until(lambda: "cannot be used" in caplog.text, "the warning")
+        with pytest.raises(NotSent, match="cannot be used"):
+            await within(client.send(Message(b"meanwhile", encrypted.address), dial="once"))
         waits = client.send(Message(b"after", encrypted.address), timeout=None)
-        await asyncio.sleep(0.1)
         away.rename(ca)
         await within(waits)
         assert not given_up
