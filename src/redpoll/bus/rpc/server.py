@@ -46,7 +46,7 @@ _RESULT: Final = OutcomeKind.RESULT
 _new: Final = tuple.__new__
 
 LOOK = 30.0
-"""Seconds without credit after which the server of a stream looks whether its caller is still there."""
+"""Seconds between two looks of the server of a stream whether its caller is still there."""
 _SHORTEST: Final = 0.05
 #: Messages to all servers that wait in one of them; the oldest leaves first.
 _EVENTS: Final = 1_000
@@ -70,8 +70,7 @@ class _Call:
         # A thread cannot be stopped: its handler looks at the context.
         self.stoppable = True
         self.credit = 0
-        # Its result is whether it was only the time to look after the caller.
-        self.woken: asyncio.Future[bool] | None = None
+        self.woken: asyncio.Future[None] | None = None
 
     def lost(self) -> None:
         """Cancel the call: the engine was closed, or its server was declared dead."""
@@ -90,12 +89,8 @@ class _Call:
         """Let so many parts be sent in all; a lower number changes nothing, as anything but a number."""
         if type(parts) is int and parts > self.credit:
             self.credit = parts
-        self.wake(False)
-
-    def wake(self, looks: bool) -> None:
-        """End the wait for credit."""
         if self.woken is not None and not self.woken.done():
-            self.woken.set_result(looks)
+            self.woken.set_result(None)
 
 
 class Server(Service):
@@ -247,11 +242,11 @@ class Server(Service):
         """Send parts within the caller's credit, until it leaves."""
         call.set_credit(window)
         number = 0
-        async with aclosing(parts):
+        async with aclosing(parts), _Looks(self._engine, call):
             while call.delivery is not None:
                 while call.credit <= number:
-                    if not await self._more(call):
-                        return self._payloads.pack(None, {NUMBER: number})
+                    call.woken = self._loop.create_future()
+                    await call.woken
                 try:
                     part = await anext(parts)
                 except StopAsyncIteration:
@@ -260,20 +255,6 @@ class Server(Service):
                     break
                 number += 1
         return self._payloads.pack(None, {NUMBER: number})
-
-    async def _more(self, call: _Call) -> bool:
-        """Wait for credit; return False if nobody waits for the stream any more, as where its caller was killed."""
-        clock = self._engine.clock
-        call.woken = self._loop.create_future()
-        timer = clock.call_at(clock.time() + LOOK, partial(call.wake, True))
-        try:
-            if await call.woken and call.delivery is not None:
-                return (await self._engine.lookup(call.delivery.id)).watched
-        except RedpollError:
-            pass  # where the engine knows the call no more, it ends it
-        finally:
-            timer.cancel()
-        return True
 
     def _failure(self, method: Method | None, meta: Mapping[str, Any], error: Exception) -> Outcome:
         name = f"{self.target.title!r}: {meta.get(METHOD) or 'message'}"
@@ -323,3 +304,48 @@ class _Beats:
         """Send no more."""
         if self._timer is not None:
             self._timer.cancel()
+
+
+class _Looks:
+    """Looks after the caller of a stream, and cancels the stream once the caller is gone, as where it was killed.
+
+    Its generator may wait for something that never happens, and its server for credit.
+    """
+
+    def __init__(self, engine: Engine, call: _Call) -> None:
+        self._engine = engine
+        self._call = call
+        self._timer: Timer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        """Look from time to time."""
+        self._arm()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+    def _arm(self) -> None:
+        clock = self._engine.clock
+        self._timer = clock.call_at(clock.time() + LOOK, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._task = asyncio.ensure_future(self._look())
+
+    async def _look(self) -> None:
+        delivery = self._call.delivery
+        try:
+            if delivery is not None and not (await self._engine.lookup(delivery.id)).watched:
+                self._call.cancelled("its caller is gone")
+                return
+        except RedpollError:
+            pass  # where the engine knows the call no more, it ends it
+        self._task = None
+        self._arm()

@@ -455,7 +455,7 @@ import redpoll
 
 async def main():
     async with redpoll.connect(sys.argv[1]) as bus:
-        async for part in bus.rpc.stream("endless", "numbers"):
+        async for part in bus.rpc.stream("endless", sys.argv[2]):
             print(part, flush=True)
             await asyncio.sleep(3_600)
 
@@ -477,6 +477,14 @@ class Endless:
         finally:
             self.left.set()
 
+    async def silence(self) -> AsyncIterator[int]:
+        """Yield one number, and wait for what never happens."""
+        try:
+            yield 0
+            await asyncio.Event().wait()
+        finally:
+            self.left.set()
+
 
 SERVES, CALLS = "serves-serves-serves", "calls-calls-calls"
 TOKENS = f"""
@@ -491,8 +499,9 @@ call = ["endless"]
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("secured", [False, True])
+@pytest.mark.parametrize("method", ["numbers", "silence"])
 async def test_a_stream_whose_caller_is_killed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, secured: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, *, secured: bool
 ) -> None:
     """It ends at its server when the hub has given up its caller; while the caller only takes nothing, it stays."""
     monkeypatch.setattr(server, "LOOK", 0.02)
@@ -510,7 +519,7 @@ async def test_a_stream_whose_caller_is_killed(
 
             monkeypatch.setattr(bus.engine, "lookup", look)
             caller = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", CALLER, callers, stdout=asyncio.subprocess.PIPE
+                sys.executable, "-c", CALLER, callers, method, stdout=asyncio.subprocess.PIPE
             )
             try:
                 assert caller.stdout is not None
