@@ -822,6 +822,9 @@ async def exclusive_consumers(place: Place) -> None:
     queue = await place.queue(engine)
     alone = await engine.consume(queue, exclusive=True)
     await _fails(other.consume(queue), SpecConflict)
+    for each in (engine, other):
+        await _fails(each.take(queue), SpecConflict)
+        await _fails(each.take(queue, 1.0), SpecConflict)
     await alone.close()
     await other.consume(queue)
     await _fails(engine.consume(queue, exclusive=True), SpecConflict)

@@ -15,6 +15,7 @@ from redpoll.bus.engines.amqp.link import Rejected
 from redpoll.bus.state import EngineState
 from redpoll.errors import DialFailed, NotAuthorized, NotConfirmed, SpecConflict, Unsupported
 from redpoll.testing.conformance import Recorder
+from tests.bus.engines.amqp.support import elapse
 from tests.node.support import until
 from tests.rabbitmq import Broker
 
@@ -135,6 +136,68 @@ async def test_one_that_cannot_be_restored_is_parked(rabbitmq: Broker) -> None:
         consumers[1].restore = refused  # type: ignore[method-assign]
         await bus.status.wait_for(EngineState.READY)
         assert consumers[1].active
+
+
+class Slow:
+    """What takes long to restore, until it is let go."""
+
+    label = "what takes long"
+
+    def __init__(self) -> None:
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def restore(self) -> None:
+        """Wait."""
+        self.begun.set()
+        await self.go.wait()
+
+    def suspend(self, error: Exception) -> None:
+        """Do nothing."""
+
+
+async def test_one_that_is_added_while_others_are_restored(rabbitmq: Broker) -> None:
+    """A subscription that begins while a new connection is set up receives what is sent from then on."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine, slow = engine_of(bus), Slow()
+        engine.session.want(slow)
+        cut(bus, "incoming")
+        await slow.begun.wait()
+        beginning = asyncio.ensure_future(engine.subscribe(["news"]))
+        await elapse(0.05)
+        assert not beginning.done()
+        slow.go.set()
+        subscription = await asyncio.wait_for(beginning, 10)
+        assert subscription.active
+        await engine.publish(pack("one"), subject="news")
+        assert (await asyncio.wait_for(anext(subscription), 10)).subject == "news"
+
+
+async def test_one_that_is_closed_while_it_is_restored(rabbitmq: Broker) -> None:
+    """Consumers that are closed while a new connection is set up are gone there: their queues keep what comes."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine, slow = engine_of(bus), Slow()
+        for name in ("q", "alone", "theirs"):
+            await engine.declare(QueueSpec(name))
+        before = rabbitmq.consumers()
+        consumers: list[Any] = [
+            await engine.consume("q", credit=5),
+            await engine.consume("alone", credit=5, exclusive=True),
+            await engine.foreign.consume("theirs", credit=5),
+            await engine.subscribe(["news"]),
+        ]
+        engine.session.want(slow)
+        cut(bus, "incoming")
+        await slow.begun.wait()
+        await asyncio.gather(*(each.close() for each in consumers))
+        slow.go.set()
+        await bus.status.wait_for(EngineState.READY)
+        await until(lambda: rabbitmq.consumers() == before, "the end of the consumers")
+        for name in ("q", "alone", "theirs"):
+            await engine.publish(pack(name), queue=name)
+            assert (await engine.inspect(name)).ready == 1
+        # Nothing of the exclusive one is left either.
+        await (await engine.consume("alone")).close()
+        assert rabbitmq.consumers() == before
 
 
 async def test_a_consumer_that_the_server_ended_begins_again(rabbitmq: Broker) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 
 import redpoll
-from redpoll.bus import EngineState, Task
-from redpoll.errors import ConfigError, RedpollError, SendError
+from redpoll.bus import Bus, EngineState, Task
+from redpoll.errors import ConfigError, RedpollError, SendError, SpecConflict
 from redpoll.testing import Faults
 from redpoll.testing.faults import Direction
 from tests.bus.engines.amqp.support import BRIEF, HEARTBEAT, Consumers, Way, elapse, pair, states, until, within
@@ -87,6 +88,15 @@ async def test_13_heartbeat_is_agreed_on(rabbitmq: Broker) -> None:
         redpoll.connect(rabbitmq.url, heartbeat=0)
 
 
+async def block(rabbitmq: Broker, bus: Bus) -> None:
+    """Raise an alarm, and wait until a bus knows: a server blocks a connection once that publishes, or one message later."""
+    await bus.queues.declare("probe")
+    rabbitmq.block()
+    while bus.state is not EngineState.DEGRADED:
+        with suppress(SendError):
+            await bus.tasks.submit(None, queue="probe", no_reply=True, timeout=0.2)
+
+
 async def test_14_blocked_by_an_alarm(rabbitmq: Broker) -> None:
     """While the server reads nothing the engine says so, submits end in their time or go on after it, and workers work on."""
     done: list[int] = []
@@ -104,10 +114,8 @@ async def test_14_blocked_by_an_alarm(rabbitmq: Broker) -> None:
         for number in range(20):
             await bus.tasks.submit(number, queue="q", no_reply=True)
         made = way.stats().connections
-        rabbitmq.block()
-        # A server blocks a connection once that publishes; it may take that first message still.
+        await block(rabbitmq, bus)
         waiting = [asyncio.ensure_future(bus.tasks.submit(each, queue="q", no_reply=True)) for each in (20, 21)]
-        await until(lambda: bus.state is EngineState.DEGRADED, "the engine to say so")
         assert not await bus.healthy()
         with pytest.raises(SendError) as failed:
             await bus.tasks.submit(22, queue="q", no_reply=True, timeout=0.3)
@@ -123,6 +131,33 @@ async def test_14_blocked_by_an_alarm(rabbitmq: Broker) -> None:
         await until(lambda: bus.state is EngineState.READY, "the engine")
         assert len(set(done)) == len(done)
         assert way.stats().connections == made
+
+
+async def test_14_workers_start_while_publishes_are_blocked(rabbitmq: Broker) -> None:
+    """While the server reads no publishes a program starts, a worker begins, in an old program too, and both take tasks."""
+    done: list[int] = []
+
+    async def work(task: Task) -> None:
+        done.append(task.data)
+
+    async with redpoll.connect(rabbitmq.url) as bus:
+        for number in range(4):
+            await bus.tasks.submit(number, queue="q", no_reply=True)
+        await block(rabbitmq, bus)
+        waiting = [asyncio.ensure_future(bus.tasks.submit(each, queue="q", no_reply=True)) for each in (4, 5)]
+        worker = await within(bus.tasks.worker(work, queue="q").__aenter__(), 4.0)
+        await until(lambda: {0, 1, 2, 3} <= set(done), "the tasks")
+        await worker.close()
+        async with redpoll.connect(rabbitmq.url) as late:
+            worker = await within(late.tasks.worker(work, queue="q").__aenter__(), 4.0)
+            assert late.state is EngineState.READY
+            await worker.close()
+        alone = await bus.engine.consume("q", exclusive=True)
+        with pytest.raises(SpecConflict):
+            await within(bus.tasks.worker(work, queue="q").__aenter__(), 4.0)
+        await alone.close()
+        rabbitmq.block(False)
+        await within(asyncio.gather(*waiting))
 
 
 @nightly

@@ -14,6 +14,7 @@ import pytest
 import redpoll
 from redpoll.bus import EngineState, Task
 from redpoll.errors import DialFailed, RedpollError
+from redpoll.testing import Faults
 from redpoll.testing.certificates import Certificates
 from tests.bus.engines.amqp.support import BRIEF, Consumers, Way, elapse, pair, states, until, within
 from tests.node.support import turns
@@ -188,6 +189,21 @@ async def test_43_closing(rabbitmq: Broker, state: str) -> None:
         await asyncio.wait([waiting], timeout=1)
         assert waiting.done()
         waiting.exception()
+
+
+async def test_43_closing_behind_a_cancelled_submit(rabbitmq: Broker) -> None:
+    """A submit that was cancelled when it was sent, and is not confirmed, neither cancels nor delays the closing."""
+    async with Way(rabbitmq) as way:
+        bus = await redpoll.connect(way.url).__aenter__()
+        await bus.queues.declare("q")
+        way.set(Faults(delay=0.2))
+        submitting = asyncio.ensure_future(bus.tasks.submit(1, queue="q", no_reply=True))
+        await elapse(0.05)
+        submitting.cancel()
+        await asyncio.wait([submitting])
+        await within(bus.close())
+        assert bus.state is EngineState.CLOSED
+        await until(lambda: not rabbitmq.connections(), "the end of its connections")
 
 
 async def test_43_leaving_while_cancelled(rabbitmq: Broker) -> None:

@@ -18,11 +18,11 @@ from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
 from redpoll.bus.engines.amqp.publishing import Sending
 from redpoll.bus.engines.amqp.session import refusal_of
-from redpoll.bus.engines.amqp.wire import Content, Properties
+from redpoll.bus.engines.amqp.wire import Content
 from redpoll.bus.engines.handles import EngineConsumer, EngineSubscription, check_credit
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.records import Event
-from redpoll.errors import DecodeError, NoRoute, NotConfirmed, RedpollError, SpecConflict
+from redpoll.errors import DecodeError, NoRoute, RedpollError, SpecConflict
 
 __all__ = ["AmqpConsumer", "AmqpSubscription"]
 
@@ -35,6 +35,7 @@ _MOST: Final = 65_535
 _UNREADABLE: Final = Envelope("raw", b"")
 #: Seconds before a consumer that the server ended begins again.
 _PAUSE: Final = 0.1
+_IF_UNUSED: Final = 1
 
 
 class AmqpConsumer(EngineConsumer[AmqpDelivery]):
@@ -68,6 +69,8 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         self._closed = False
         self._begun = False
         self._adjusting = False
+        # Its consumers on the server are begun and ended one after the other.
+        self._order = asyncio.Lock()
         self._prefetch = 0
         #: Is called once it has ended.
         self.gone: Callable[[], object] = bool
@@ -97,44 +100,48 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
 
     async def restore(self) -> None:
         """Begin to consume, on a new channel; a queue that is gone meanwhile ends it."""
-        try:
-            await self._restore()
-        except Rejected as error:
-            if error.code != 404 or not self._begun:
-                raise
-            self.stop(refusal_of(error, self.queue))
-        self._begun = True
-
-    async def _restore(self) -> None:
         await self._desk.inbox.hear(self.queue)
-        session = self._desk.session
-        channel = await session.incoming.channel(self._lost)
-        lock = t.lock(self.queue)
+        async with self._order:
+            if self._closed:
+                return
+            try:
+                async with self._desk.session.incoming.opening(self._lost) as channel:
+                    await self._restore(channel)
+            except BaseException as error:
+                # What came meanwhile goes back with the channel.
+                self.suspend(Broken("it was given up"))
+                if not isinstance(error, Rejected) or error.code != 404 or not self._begun:
+                    raise
+                self.stop(refusal_of(error, self.queue))
+            self._begun = True
+
+    async def _restore(self, channel: Channel) -> None:
         if self._exclusive:
+            lock = t.lock(self.queue)
             await channel.ask("queue.declare", 0, lock.name, lock.bits, lock.arguments)
-            _, consumers = await session.look(self.queue)
+            await channel.consume(lock.name, "lock", bool, bool, unacknowledged=True)
+            _, consumers = await self._desk.session.look(self.queue)
             if consumers:
                 await channel.ask("queue.delete", 0, lock.name, 0)
-                await channel.close()
                 raise _occupied(self.queue)
         self._channel = channel
         await self._begin(channel)
         if not self._exclusive:
-            await self._look_locked(lock.name)
+            await self.look_locked()
 
-    async def _look_locked(self, lock: str) -> None:
-        """Look for an exclusive consumer, after this one is there, as that one looks for others after it said so."""
-        # A message that nobody keeps: declaring would end a channel, and be an error in the log of the server.
-        probe = Sending("", lock, Properties(expiration="0"), b"", mandatory=True)
-        self._desk.publisher.send(probe)
+    async def look_locked(self) -> None:
+        """Look for an exclusive consumer, after this one is there, as that one looks for others after it said so.
+
+        Raises:
+            SpecConflict: There is one.
+        """
         try:
-            await probe
-        except NoRoute:
-            return
-        except NotConfirmed as error:
-            # It is restored on the next connection, not refused.
-            raise Broken(str(error)) from error
-        raise _occupied(self.queue)
+            # It is never deleted by this: its owner consumes it. Without it, to declare it passively would be an error.
+            await self._desk.session.ask("queue.delete", 0, t.lock(self.queue).name, _IF_UNUSED)
+        except Rejected as error:
+            if error.code in {405, 406}:
+                raise _occupied(self.queue) from error
+            raise
 
     def suspend(self, _: Exception) -> None:
         """Note that its deliveries are lost."""
@@ -181,12 +188,13 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
     async def _adjust(self) -> None:
         """Consume with another prefetch: RabbitMQ notes it when a consumer begins."""
         try:
-            while (channel := self._channel) is not None and not self._closed:
-                credit = self._credit
-                await self._cancel(channel)
-                await self._begin(channel)
-                if credit == self._credit:
-                    break
+            async with self._order:
+                while (channel := self._channel) is not None and not self._closed:
+                    credit = self._credit
+                    await self._cancel(channel)
+                    await self._begin(channel)
+                    if credit == self._credit:
+                        break
         finally:
             self._adjusting = False
 
@@ -196,17 +204,18 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             await channel.cancel(tag)
 
     async def _leave(self) -> None:
-        channel = self._channel
-        try:
-            if channel is not None and channel.error is None:
-                await self._cancel(channel)
-                if self._exclusive:
-                    await channel.ask("queue.delete", 0, t.lock(self.queue).name, 0)
-        except (Broken, Rejected) as error:
-            _log.debug("%s ended with %s", self.label, error)
-        self._give_back()
-        if channel is not None:
-            channel.retire()
+        async with self._order:
+            channel, self._channel = self._channel, None
+            try:
+                if channel is not None and channel.error is None:
+                    await self._cancel(channel)
+                    if self._exclusive:
+                        await channel.ask("queue.delete", 0, t.lock(self.queue).name, 0)
+            except (Broken, Rejected) as error:
+                _log.debug("%s ended with %s", self.label, error)
+            self._give_back()
+            if channel is not None:
+                channel.retire()
 
     def _ended(self, tag: str) -> None:
         """Look why the server ended it: a queue that is gone ends it for good."""
@@ -363,16 +372,19 @@ class AmqpSubscription(EngineSubscription):
         """Declare a queue of its own, of a new name with each connection, and consume it."""
         session = self._desk.session
         # An exclusive queue is for the connection that declares it.
-        channel = await session.incoming.channel(self._lost)
         name, bits, arguments, bindings = t.subscription(
-            f"{self._name}.{session.generation}", self.patterns, self._waiting
+            f"{self._name}.{session.generation}.{next(_consumers)}", self.patterns, self._waiting
         )
-        await channel.ask("queue.declare", 0, name, bits, arguments)
-        self._channel = channel
-        await channel.consume(name, "events", self._came, self._cancelled, unacknowledged=True)
-        # From here on events come.
-        for exchange, key in bindings:
-            await channel.ask("queue.bind", 0, name, exchange, key, 0, {})
+        async with session.incoming.opening(self._lost) as channel:
+            await channel.ask("queue.declare", 0, name, bits, arguments)
+            await channel.consume(name, "events", self._came, self._cancelled, unacknowledged=True)
+            # From here on events come.
+            for exchange, key in bindings:
+                await channel.ask("queue.bind", 0, name, exchange, key, 0, {})
+        if self._closed:
+            channel.abandon()
+        else:
+            self._channel = channel
 
     def suspend(self, _: Exception) -> None:
         """Note that its channel is gone."""

@@ -338,6 +338,7 @@ class AmqpEngine(AmqpQueues):
             raise NoRoute(queue)
         consumer = AmqpConsumer(self.desk, queue, 1, None, accept=False, exclusive=False)
         if timeout == 0:
+            await consumer.look_locked()
             delivery = await self._get(consumer)
             if delivery is None:
                 raise QueueEmpty(queue, timeout)

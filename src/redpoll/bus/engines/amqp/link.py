@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
@@ -116,12 +116,13 @@ class Channel:
         self._open: dict[int, None] = {}
         self._settled: set[int] = set()
         self._retired = False
+        self._closing = False
 
     @property
     def usable(self) -> bool:
         """True unless it is closed, or what is written to it goes nowhere."""
         transport = self.link.transport
-        return self.error is None and transport is not None and not transport.is_closing()
+        return self.error is None and not self._closing and transport is not None and not transport.is_closing()
 
     def ask(self, name: str, *arguments: Any) -> asyncio.Future[tuple[Any, ...]]:
         """Send a request, and return a future of the arguments of its answer; cancelling it drops the answer.
@@ -131,8 +132,8 @@ class Channel:
             Broken: The link is lost.
         """
         future: asyncio.Future[tuple[Any, ...]] = self.link.loop.create_future()
-        if self.error is not None:
-            future.set_exception(self.error)
+        if self.error is not None or self._closing:
+            future.set_exception(self.error or Broken("the channel was closed"))
             return future
         self._asked.append(future)
         self.link.write(encode(self.number, name, *arguments))
@@ -230,9 +231,22 @@ class Channel:
         self._look_retired()
 
     def _look_retired(self) -> None:
-        if self._retired and not self._open and self.error is None:
+        if self._retired and not self._open and self.error is None and not self._closing:
             self._retired = False
-            self.ask("channel.close", 200, "", 0, 0).add_done_callback(self._retire)
+            self._say_close().add_done_callback(self._retire)
+
+    def abandon(self) -> None:
+        """Close it at once, without waiting for that; open deliveries go back."""
+        self._open.clear()
+        self.retire()
+
+    def _say_close(self) -> asyncio.Future[tuple[Any, ...]]:
+        closing = self.ask("channel.close", 200, "", 0, 0)
+        # The server knows nothing of it behind that: another word would end the connection.
+        self._closing = True
+        self._open.clear()
+        self._settled.clear()
+        return closing
 
     def _retire(self, asked: asyncio.Future[tuple[Any, ...]]) -> None:
         if not asked.cancelled() and asked.exception() is None:
@@ -241,10 +255,9 @@ class Channel:
 
     async def close(self) -> None:
         """Close it."""
-        if self.error is None:
-            closing = self.ask("channel.close", 200, "", 0, 0)
+        if self.error is None and not self._closing:
             with suppress(Rejected, Broken):
-                await closing
+                await self._say_close()
             self._end(Broken("the channel was closed"), told=False)
             self.link.release(self)
 
@@ -394,8 +407,26 @@ class Link(asyncio.Protocol):
             number = number % self._channel_max + 1
         self._next = number
         channel = self._channels[number] = Channel(self, number, closed)
-        await channel.ask("channel.open", "")
+        try:
+            await channel.ask("channel.open", "")
+        except BaseException:
+            channel.retire()
+            raise
         return channel
+
+    @asynccontextmanager
+    async def opening(self, closed: Callable[[Exception], object]) -> AsyncIterator[Channel]:
+        """Open a channel and set it up in the block: if that fails, or is cancelled, the channel is closed.
+
+        Raises:
+            Exception: As `channel` does.
+        """
+        channel = await self.channel(closed)
+        try:
+            yield channel
+        except BaseException:
+            channel.abandon()
+            raise
 
     def release(self, channel: Channel) -> None:
         """Free the number of a channel of which the server knows that it is closed."""
@@ -453,12 +484,12 @@ class Link(asyncio.Protocol):
         self._owner.lost(self, error)
 
     async def close(self, timeout: float) -> None:
-        """Close it: what was written is sent before.
+        """Close it: what was written is sent before, where the server reads.
 
         Args:
             timeout: Seconds to wait for the server.
         """
-        if self._error is None and self.transport is not None and self.opened.done():
+        if self._error is None and self.transport is not None and self.opened.done() and not self._blocked:
             self.write(encode(0, "connection.close", 200, "closed", 0, 0))
             self._flush()
             with suppress(TimeoutError):

@@ -256,17 +256,20 @@ class AmqpMember(Lacking):
                 delivery.abandon()
         self.closed = True
         self.inbox.close(error)
-        if self.session.ready:
-            # Outcomes of tasks that ended here.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_GOODBYE):
-                    await self.publisher.flush()
-                    await self.inbox.delete()
-        self.publisher.close(error)
-        await self.foreign.close(error)
-        self.alarms.close()
-        await self.session.close()
-        self.status.change(EngineState.CLOSED)
+        try:
+            if self.session.ready:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GOODBYE):
+                        # Outcomes of tasks that ended here.
+                        await self.publisher.flush()
+                        await self.inbox.delete()
+            await self.foreign.flush()
+        finally:
+            self.publisher.close(error)
+            self.foreign.close(error)
+            self.alarms.close()
+            await self.session.close()
+            self.status.change(EngineState.CLOSED)
 
     def abort(self) -> None:
         """Leave without goodbye, as a process that is killed. For tests."""

@@ -17,6 +17,8 @@ __all__ = ["Alarm", "Alarms", "Publisher", "Sending"]
 
 #: Bytes that wait for a connection, or for the server to read again.
 _WAITING_BYTES: Final = 64 * 2**20
+#: Seconds between two looks whether the server still reads.
+_LOOK: Final = 0.1
 
 
 class Alarm:
@@ -138,7 +140,8 @@ class Sending:
 
     def wait(self) -> asyncio.Future[None]:
         """Return a future that is done at its end."""
-        if self._future is None:
+        if self._future is None or self._future.cancelled():
+            # Whoever waited for it before was cancelled.
             self._future = asyncio.get_running_loop().create_future()
             if self.ended:
                 self._future.set_result(None)
@@ -269,9 +272,10 @@ class Publisher:
         self._waiting = again | self._waiting
 
     async def flush(self) -> None:
-        """Wait until what was sent is confirmed."""
-        for sending in list(self.unconfirmed.values()):
-            await asyncio.shield(sending.wait())
+        """Wait until what was sent is confirmed, as far as the server reads."""
+        pending = {each.wait() for each in self.unconfirmed.values()}
+        while pending and not self._session.is_blocked:
+            _, pending = await asyncio.wait(pending, timeout=_LOOK)
 
     def close(self, error: RedpollError) -> None:
         """Settle everything."""

@@ -93,8 +93,8 @@ class Session:
             acknowledgements do not wait behind publishes that the server does not read.
 
     Attributes:
-        outgoing: The link for publishing and declaring.
-        incoming: The link for consuming.
+        outgoing: The link for publishing.
+        incoming: The link for all else, which the server reads also while it reads no publishes.
         generation: Counts connects.
         several: True if it has several hosts, which are a cluster.
         ready: True while all is restored that can be.
@@ -145,6 +145,7 @@ class Session:
             timeout: Seconds that the only host has to answer.
         """
         self._loop = asyncio.get_running_loop()
+        self._lost = self._loop.create_future()
         self._timeout = min(timeout, _ATTEMPT) if self.several else timeout
         self._runner = with_owner(self._loop.create_task(self._run()))
         self._look()
@@ -178,26 +179,30 @@ class Session:
     async def close(self) -> None:
         """Disconnect, and wait for it."""
         self._end()
-        links, self._links = self._links, ()
-        await asyncio.gather(*(link.close(_GOODBYE) for link in links))
-        tasks = [*self._tasks, *([] if self._runner is None else [self._runner])]
-        for task in tasks:
-            task.cancel()
+        try:
+            await asyncio.gather(*(link.close(_GOODBYE) for link in self._links))
+        finally:
+            tasks = self.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def abort(self) -> None:
-        """Disconnect without goodbye."""
+    def abort(self) -> list[asyncio.Task[Any]]:
+        """Disconnect without goodbye, and return the tasks that end of it."""
         self._end()
         links, self._links = self._links, ()
         for link in links:
-            link.abort(Broken("it was aborted"))
-        for task in (*self._tasks, *([] if self._runner is None else [self._runner])):
+            link.abort(Broken("it was closed"))
+        for task in self._tasks:
             task.cancel()
+        return [*self._tasks, *([] if self._runner is None else [self._runner])]
 
     def _end(self) -> None:
         self._closed, self.ready = True, False
         if self._timer is not None:
             self._timer.cancel()
+        if self._runner is not None:
+            self._runner.cancel()
+            if not self._lost.done():
+                self._lost.set_result(Closed("bus"))
         self._wake()
 
     def _wake(self) -> None:
@@ -309,7 +314,7 @@ class Session:
 
     def lost(self, link: Link, error: Exception) -> None:
         """End the generation."""
-        if link in self._links and not self._lost.done():
+        if link in self._links and not self._closed and not self._lost.done():
             self._lost.set_result(error)
 
     def blocked(self, link: Link, reason: str | None) -> None:
@@ -375,20 +380,17 @@ class Session:
             Rejected: The server refuses it; it is not kept.
             RedpollError: It cannot be; it is not kept.
         """
+        # What is restored on a connection is what was there before it was ready.
+        await self.linked()
+        generation = self.generation
+        self._entities[entity] = None
         try:
-            while True:
-                generation = self.generation
-                if self.ready:
-                    self._entities[entity] = None
-                    with suppress(Broken):
-                        await entity.restore()
-                        return
-                else:
-                    self._entities[entity] = None
-                    await self.linked()
-                    return
-                # It was lost meanwhile: this generation is over.
-                await self._over(generation)
+            with suppress(Broken):
+                await entity.restore()
+                return
+            # It was lost meanwhile, and is restored with all others on the next one.
+            await self._over(generation)
+            await self.linked()
         except BaseException:
             self.discard(entity)
             raise
@@ -462,7 +464,7 @@ class Session:
             if not self._links:
                 raise Broken("there is no connection")
             if self._declaring is None or self._declaring.error is not None:
-                self._declaring = await self.outgoing.channel()
+                self._declaring = await self.incoming.channel()
             self._asked_at = self._loop.time()
             try:
                 return await self._declaring.ask(name, *arguments)

@@ -195,8 +195,9 @@ class DialectEngine(Lacking):
             await close_all(each.close() for each in tuple(self._consumers))
             while any(each.deliveries for each in self._consumers) and (end is None or loop.time() < end):
                 await sleep(loop, 0.01)
+            await self.foreign.flush()
         finally:
-            await self.foreign.close(Closed("bus"))
+            self.foreign.close(Closed("bus"))
             await self._session.close()
             if self._tasks:
                 # They end as the session did.

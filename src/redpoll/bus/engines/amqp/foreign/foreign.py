@@ -106,7 +106,7 @@ class ForeignConsumer:
     @property
     def active(self) -> bool:
         """True if the server hands out to it."""
-        return self._channel is not None
+        return self._channel is not None and self._channel.usable
 
     def __aiter__(self) -> Self:
         """Return itself; there is one iteration."""
@@ -148,14 +148,16 @@ class ForeignConsumer:
 
     async def restore(self) -> None:
         """Declare its queue, if that is its own, and begin to consume."""
-        channel = await self._session.incoming.channel(self._ended)
-        if isinstance(self._wanted, Queue):
-            # An exclusive queue is for the connection that declares it.
-            self.queue = await self._foreign.set_up(self._wanted, channel.ask)
-        await channel.ask("basic.qos", 0, self._credit, 0)
-        self._channel = channel
-        deliver = partial(self._deliver, channel)
-        await channel.consume(self.queue, _TAG, deliver, self._cancelled, **self._options)
+        async with self._session.incoming.opening(self._ended) as channel:
+            if isinstance(self._wanted, Queue):
+                # An exclusive queue is for the connection that declares it.
+                self.queue = await self._foreign.set_up(self._wanted, channel.ask)
+            await channel.ask("basic.qos", 0, self._credit, 0)
+            self._channel = channel
+            deliver = partial(self._deliver, channel)
+            await channel.consume(self.queue, _TAG, deliver, self._cancelled, **self._options)
+        if self._closed:
+            await self.close()
 
     def suspend(self, error: Exception) -> None:  # noqa: ARG002
         """Note that its messages are handed out again."""
@@ -365,12 +367,15 @@ class Foreign:
                 raise refusal_of(error, queue) from error
         self._declared.clear()
 
-    async def close(self, error: RedpollError) -> None:
-        """Wait for the confirmations of what was sent, and settle the rest with an error; for engines."""
-        if self._publishing is not None:
-            if self._session.ready:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_GOODBYE):
-                        await self._publishing.flush()
-            self._publishing.close(error)
+    async def flush(self) -> None:
+        """Wait for the confirmations of what was sent; for engines."""
+        if self._publishing is not None and self._session.ready:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE):
+                    await self._publishing.flush()
+
+    def close(self, error: RedpollError) -> None:
+        """Settle what is not confirmed with an error; for engines."""
         self._error = error
+        if self._publishing is not None:
+            self._publishing.close(error)
