@@ -70,6 +70,8 @@ QUEUES = "REDPOLL_NETQUEUE_PYTHON"  # names the interpreter that has net-queue
 # Programs that share a RabbitMQ with redpoll, and the variable that names the interpreter that has them.
 SHARING = ["kiwipy[rmq]>=0.9,<0.10", "oslo.messaging>=18.3"]
 PEERS = "REDPOLL_PEERS_PYTHON"
+# Libraries whose interfaces redpoll has, and what their own suites need.
+COMPAT = ["oslo.messaging>=18.3,<19", "oslotest", "eventlet", "testscenarios", "requests"]
 DEBIAN = ["gcc", "iproute2", "libffi-dev", "libssl-dev", "libuv1-dev"]
 
 
@@ -217,6 +219,17 @@ def netqueue(session: nox.Session) -> None:
     session.run("pytest", "-m", "interop", *files, *session.posargs, env=COMPILED | {QUEUES: _python(session)})
 
 
+@nox.session(python=OLDEST, reuse_venv=True)
+def compat(session: nox.Session) -> None:
+    """Run programs with other people's libraries on redpoll: their own suites where they bring one, and what is ours.
+
+    Without arguments it is all; `-- -m "interop and not nightly"` is what a push looks at.
+    """
+    session.install("-e", ".[cli,test]", *COMPAT)
+    given = session.posargs or ["-m", "interop"]
+    session.run("pytest", *PARALLEL, "tests/compat", *given, env=COMPILED)
+
+
 SIEGE = "tests/bus/survival/test_account.py"
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 AMQP = ["tests/test_rabbitmq.py", "tests/bus/engines/amqp"]
@@ -239,7 +252,7 @@ PARTS = [
         "leaks-asyncio",
         "leaks-uvloop",
     ),
-    *("brokers", "brokers-cluster", "fuzz", "benches", "netqueue"),
+    *("brokers", "brokers-cluster", "fuzz", "benches", "netqueue", "compat"),
     *(f"mutations-{folder}" for folder in sorted({path.name.partition("-")[0] for path in MUTATIONS})),
 ]
 
@@ -281,6 +294,7 @@ def nightly(session: nox.Session, part: str) -> None:
         "benches": ("bench", []),
         "mutations": ("mutations", [path.stem for path in MUTATIONS if path.stem.startswith(f"{which}-")]),
         "netqueue": ("netqueue", []),
+        "compat": ("compat", []),
     }
     env |= {"eager": {"REDPOLL_TEST_EAGER": "1"}, "examples": {"REDPOLL_TEST_PROFILE": "nightly"}}.get(name, {})
     wanted, args = run[name]

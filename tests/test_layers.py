@@ -22,7 +22,7 @@ LAYERS = (
     ("blocking",),
     ("nq", "wiring", "bus"),
     ("",),  # the package root, which hands names on
-    ("testing", "cli"),
+    ("testing", "cli", "compat"),
     ("__main__", "_redpoll_command", "_redpoll_pytest"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

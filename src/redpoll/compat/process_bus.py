@@ -1,0 +1,81 @@
+"""The bus of a process, for libraries whose threads call it and whose processes fork."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from redpoll.blocking.verbs import wait
+from redpoll.bus.bus import Bus, connect
+from redpoll.bus.threads.home import Home
+from redpoll.platforms import forks
+
+__all__ = ["ProcessBus"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+SideT = TypeVar("SideT")
+
+
+class ProcessBus(Generic[SideT]):
+    """A bus that connects when it is first used, and anew in a forked child.
+
+    Args:
+        url: The URL of the engine; one that begins with ``redpoll+`` names another engine behind it.
+        side: Makes the object that does the work on the event loop, given the bus.
+        **options: The options of `redpoll.connect`.
+    """
+
+    def __init__(self, url: str, side: Callable[[Bus], SideT], **options: Any) -> None:
+        self._url = url.removeprefix("redpoll+")
+        self._make = side
+        self._options = options
+        self._renew()
+
+    def _renew(self) -> None:
+        # What a fork inherits is left as it is: another thread of the parent may have held the lock.
+        self._fork = forks.number
+        self._lock = threading.Lock()
+        self._entered: tuple[Home, SideT] | None = None
+
+    def enter(self) -> tuple[Home, SideT]:
+        """Return the way to the event loop, and the object there; connect if that was not done yet.
+
+        Raises:
+            DialFailed: The engine was not reached in time, where ``wait=True`` is not among the options.
+            ConfigError: The URL or an option cannot be.
+        """
+        if self._fork != forks.number:
+            self._renew()
+        entered = self._entered
+        if entered is None:
+            with self._lock:
+                entered = self._entered
+                if entered is None:
+                    home = Home(connect(self._url, **self._options))
+                    home.enter()
+                    entered = self._entered = (home, self._make(home.bus))
+        return entered
+
+    def run(self, method: Callable[Concatenate[SideT, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a coroutine method of the object on the loop, and wait for its result; Ctrl-C cancels it."""
+        home, side = self.enter()
+        return wait(home, lambda: method(side, *args, **kwargs))
+
+    def post(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a plain function on the loop, soon; its exceptions are logged."""
+        self.enter()[0].handover.post(function, args)
+
+    def close(self, drain: float = 0.0) -> None:
+        """Disconnect; the next use connects again. In a forked child, what was inherited is left alone.
+
+        Args:
+            drain: Seconds to wait for open deliveries.
+        """
+        if self._fork != forks.number:
+            self._renew()
+        with self._lock:
+            entered, self._entered = self._entered, None
+        if entered is not None:
+            entered[0].close(drain)
