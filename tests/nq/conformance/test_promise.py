@@ -35,6 +35,13 @@ class Between:
         """Reset all connections."""
         self._loop.call(self._proxy.cut)
 
+    def freeze(self) -> None:
+        """Pass nothing on, over the connections that there are."""
+        self._loop.run(self._freeze())
+
+    async def _freeze(self) -> None:
+        self._proxy.freeze(to="present")
+
     def refuse(self) -> None:
         """Let no more come."""
         self._loop.call(self._proxy.refuse)
@@ -144,8 +151,10 @@ def test_a_link_that_stays_down(world: World, between: Between) -> None:
     client = world.client(netloc=between.netloc, resume=0.2)
     client.ready()
     between.refuse()
-    between.cut()
+    # A put after the end of the session would wait for the next one.
+    between.freeze()
     puts = [client.put("x"), server.put("y", client.id)]
+    between.cut()
     for put, peer in zip(puts, (server.id, client.id), strict=True):
         error = put.exception()
         assert type(error) is ConnectionResetError

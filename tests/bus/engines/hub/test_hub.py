@@ -366,6 +366,7 @@ async def test_a_dropped_bus(caplog: pytest.LogCaptureFixture) -> None:
         assert [str(each.message) for each in warned] == [f"<HubEngine {hub.url} ready> was not closed"]
         assert not life._members
         await until(lambda: not hub.hub._clients, "the end of its link")
+        await until(lambda: not member._abandoned, "the end of the thread that gave its signs of life")
     assert not caplog.records
 
 
