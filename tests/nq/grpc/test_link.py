@@ -293,6 +293,21 @@ async def test_the_served_end_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (stream.ended, [str(each) for each in protocol.lost]) == ([], ["the stream was cut"])
 
 
+async def test_a_connection_that_is_lost_while_its_stream_ends() -> None:
+    """The node is told once that a link has ended, in whichever turn gRPC cancels its handler, and how often."""
+    for count in range(6):
+        handler, stream, protocol = served()
+        await turns()
+        stream.coming.put_nowait(grpc.aio.EOF)
+        await turns(count)
+        for _ in range(2):
+            handler.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([handler])
+        await turns()
+        assert len(protocol.lost) == 1
+
+
 async def test_given_up_before_it_began() -> None:
     """A protocol may abort while it is told that it is connected."""
 

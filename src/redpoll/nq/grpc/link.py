@@ -231,18 +231,24 @@ class ServedLink(Link):
             tasks = [self._begin(self._read(self._context.read)), self._begin(self._write(self._context.write))]
             self._writer = tasks[1]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except self._errors as error:
+            failure = error
         except asyncio.CancelledError:
             failure = ConnectionResetError("the stream was cut")
             raise
-        except self._errors as error:
-            failure = error
         finally:
             for task in tasks:
                 task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
-            failure = self._failure(tasks) or failure
-            self._end(failure)
+            try:
+                if tasks:
+                    await asyncio.wait(tasks)
+            except asyncio.CancelledError:
+                # The connection was lost meanwhile, or for the second time.
+                failure = failure or ConnectionResetError("the stream was cut")
+                raise
+            finally:
+                failure = self._failure(tasks) or failure
+                self._end(failure)
         if self.transport.aborted or failure is not None:
             await refuse(self._context, self._grpc.StatusCode.CANCELLED, "the link was cut")
 
