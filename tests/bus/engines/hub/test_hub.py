@@ -363,12 +363,15 @@ async def test_a_dropped_bus(caplog: pytest.LogCaptureFixture) -> None:
         assert len(hub.hub._clients) == len(life._members) == 1
         engine = weakref.ref(bus.engine)
 
+        kept = [bus]
+        del bus
+
         def collected() -> bool:
+            kept.clear()
             gc.collect()
             return engine() is None
 
         with pytest.warns(ResourceWarning) as warned:
-            del bus
             # What is to be sent in this turn of the loop keeps it.
             await until(collected, "the end of what refers to it")
         assert [str(each.message) for each in warned] == [f"<HubEngine {hub.url} ready> was not closed"]
