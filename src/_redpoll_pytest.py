@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from redpoll.testing.apps import AppFactory
     from redpoll.testing.buses import BusFactory
     from redpoll.testing.certificates import Certificates
     from redpoll.testing.plugin import FaultsFactory, Kept, NodeFactory, NodesFactory
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "pytest_addoption",
     "pytest_runtest_makereport",
+    "redpoll_app",
     "redpoll_bus",
     "redpoll_faults",
     "redpoll_node",
@@ -120,6 +122,17 @@ def redpoll_bus(request: pytest.FixtureRequest) -> Iterator[BusFactory]:
     if forgotten:
         names = "\n".join(f"    {bus!r}" for bus in forgotten)
         pytest.fail(f"the test ended and did not close:\n{names}\n(open them with `async with`)", pytrace=False)
+
+
+@pytest.fixture
+def redpoll_app(redpoll_bus: BusFactory) -> AppFactory:
+    """Run an app in memory, in virtual time.
+
+    `async with redpoll_app(app) as running`; `running.submitted` is what was submitted, `await running.drain()` lets it end
+    """
+    from redpoll.testing.apps import AppFactory
+
+    return AppFactory(redpoll_bus)
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,7 @@ from redpoll.tls import TLS
 if TYPE_CHECKING:
     from redpoll import blocking, nq
     from redpoll.bus import Bus, Requeue, Retry, connect
+    from redpoll.bus.app import GIVEN, App, Middleware
     from redpoll.bus.bridge import Bridge
     from redpoll.bus.engines.hub.hub import Hub
     from redpoll.wiring import GLOBAL, LOCAL, PROCESS, Wiring
@@ -69,6 +70,7 @@ else:
             "blocking": "blocking",
             "nq": "nq",
             **dict.fromkeys(("Bus", "Requeue", "Retry", "connect"), "bus"),
+            **dict.fromkeys(("GIVEN", "App", "Middleware"), "bus.app"),
             "Bridge": "bus.bridge",
             "Hub": "bus.engines.hub.hub",
             **dict.fromkeys(("GLOBAL", "LOCAL", "PROCESS", "Wiring"), "wiring"),
@@ -78,12 +80,14 @@ else:
 __version__ = "0.1.0"
 
 __all__ = [
+    "GIVEN",
     "GLOBAL",
     "LOCAL",
     "PROCESS",
     "TLS",
     "Abandoned",
     "Address",
+    "App",
     "BadPayload",
     "BatchError",
     "Bridge",
@@ -103,6 +107,7 @@ __all__ = [
     "LinkError",
     "Message",
     "MessageTooLarge",
+    "Middleware",
     "NoAnswer",
     "NoHandler",
     "NoRoute",

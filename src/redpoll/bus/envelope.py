@@ -193,6 +193,11 @@ class Payloads:
         return Payloads, (own(self._readers[self._name]), tuple(map(own, self._readers.values())))
 
     @property
+    def writer(self) -> str:
+        """Name of the serializer that writes."""
+        return self._name
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The content types that can be read."""
         return tuple(self._readers)

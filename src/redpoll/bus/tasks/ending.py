@@ -21,6 +21,7 @@ __all__ = [
     "TRIES",
     "Ending",
     "Requeue",
+    "Unfit",
     "Way",
     "check_delay",
     "failed",
@@ -31,6 +32,12 @@ __all__ = [
 
 TRIES: Final = "tries"
 """The key of `Envelope.meta` for the number of failed tries."""
+
+_UNFIT: Final = "unfit"
+"""The key of `Envelope.meta` for the marks of the workers that could not read the task."""
+
+#: Workers that may find a task unfit before it becomes a dead letter even if there are more of them.
+_READERS: Final = 100
 
 LEAVING: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """On the loop, and in a block, these end the worker and say nothing about the task. Elsewhere they end the handler alone."""
@@ -60,6 +67,20 @@ class Requeue(Exception):  # noqa: N818  # it asks for something, and is no erro
         self.reason = reason
 
 
+class Unfit(Exception):  # noqa: N818  # as above
+    """Raised for a task that this worker cannot read: offered once to each other worker, then a dead letter.
+
+    Args:
+        reason: For its history.
+        mark: The worker: a text that no other one has.
+    """
+
+    def __init__(self, reason: str, mark: str) -> None:
+        super().__init__(reason, mark)
+        self.reason = reason
+        self.mark = mark
+
+
 def check_delay(delay: float) -> None:
     """Check the seconds before a task is handed out again.
 
@@ -79,6 +100,8 @@ class Way(Enum):
     REQUEUE = "requeue"
     #: It goes to another worker, as long as there is one that did not reject it.
     REJECT = "reject"
+    #: The same, and a dead letter when it comes to a worker that could not read it before.
+    UNFIT = "unfit"
     #: It becomes a dead letter.
     DEAD = "dead"
     #: It goes back, and this was an attempt that failed.
@@ -100,6 +123,7 @@ class Ending(NamedTuple):
         reason: The reason, for its history.
         delay: Seconds before it is handed out again.
         again: True if the retry policy covers it.
+        mark: The worker that could not read it.
     """
 
     way: Way
@@ -107,6 +131,7 @@ class Ending(NamedTuple):
     reason: str = ""
     delay: float = 0.0
     again: bool = False
+    mark: str = ""
 
 
 NOTHING: Final = Ending(Way.RESULT)
@@ -118,7 +143,7 @@ def returned(value: Any, payloads: Payloads) -> Ending:
     if value is None:
         return NOTHING
     try:
-        return _new(Ending, (_RESULT, payloads.pack(value), "", 0.0, False))
+        return _new(Ending, (_RESULT, payloads.pack(value), "", 0.0, False, ""))
     except EncodeError as error:
         return Ending(Way.ERROR, pack_failure(error), str(error))
     except Exception as error:  # noqa: BLE001  # a value's own methods may raise anything
@@ -141,6 +166,8 @@ def _failed(error: BaseException, retry: Retry | None) -> Ending:
             return Ending(Way.REQUEUE, None, str(error.reason), error.delay)
         case TaskRejected():
             return Ending(Way.REJECT, None, str(error.reason))
+        case Unfit():
+            return Ending(Way.UNFIT, None, error.reason, mark=error.mark)
         case DeadLettered(outcome=False):
             return Ending(Way.DEAD, None, str(error.reason) or "given up by its handler")
     if isinstance(error, _CANCELLED):
@@ -167,7 +194,7 @@ def settle(delivery: Delivery, ending: Ending, retry: Retry | None = None, *, bl
     Returns:
         The result of `Delivery.ack` or `Delivery.reject`.
     """
-    way, envelope, reason, delay, again = ending
+    way, envelope, reason, delay, again, mark = ending
     if way is _RESULT:
         try:
             return delivery.ack(None if envelope is None else _new(Outcome, (_RESULT_KIND, envelope, "")))
@@ -194,4 +221,11 @@ def settle(delivery: Delivery, ending: Ending, retry: Retry | None = None, *, bl
         return delivery.ack(Outcome(OutcomeKind.CANCELLED, None, reason))
     if way is Way.DEAD:
         return delivery.reject(requeue=False, reason=reason)
+    if way is Way.UNFIT:
+        known = dict(delivery.envelope.meta or {})
+        marks = known.pop(_UNFIT, ())
+        if mark in marks or len(marks) >= _READERS:
+            # Every connected worker rejected it, or it would not have come again.
+            return delivery.reject(requeue=False, reason=reason, meta=known)
+        return delivery.reject(exclude=True, reason=reason, meta={**known, _UNFIT: [*marks, mark]})
     return delivery.reject(delay=delay, exclude=way is Way.REJECT, blame=way is Way.DIED, reason=reason)

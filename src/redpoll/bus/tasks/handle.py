@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast
 
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
@@ -26,6 +26,16 @@ from redpoll.errors import (
     Unsupported,
 )
 from redpoll.platforms import forks
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    ResultT = TypeVar("ResultT", default=Any)
+else:
+    from typing import TypeVar
+
+    ResultT = TypeVar("ResultT")
+OtherT = TypeVar("OtherT")
 
 __all__ = ["NESTED", "Handle", "Watch", "error_of"]
 
@@ -156,8 +166,8 @@ class Watch:
         return stop
 
 
-class Handle:
-    """A task that was submitted. Made by `Tasks.submit`, or by `Tasks.handle` for an id.
+class Handle(Generic[ResultT]):
+    """A task that was submitted. Made by `Tasks.submit`, or by `Tasks.handle` for an id. Its type is that of the result.
 
     Dropping it changes nothing: the task goes on.
     """
@@ -169,6 +179,7 @@ class Handle:
         "_level",
         "_opening",
         "_payloads",
+        "_read",
         "_receipt",
         "_watch",
         "_watching",
@@ -192,6 +203,7 @@ class Handle:
         self._watch = Watch() if watch is None else watch
         self._level = level
         self._opening: asyncio.Future[None] | None = None
+        self._read: Callable[[Any], Any] | None = None
 
     def __repr__(self) -> str:
         return f"<Handle {self.id}>"
@@ -230,7 +242,12 @@ class Handle:
         self._opening = None
         self._watching = not opening.cancelled() and opening.exception() is None
 
-    async def result(self, timeout: float | None = None, *, flat: bool = True) -> Any:
+    def read_by(self, read: Callable[[Any], OtherT]) -> Handle[OtherT]:
+        """Convert the result by a function, which may raise `BadPayload`; return this handle, typed by what it returns."""
+        self._read = read
+        return cast("Handle[OtherT]", self)
+
+    async def result(self, timeout: float | None = None, *, flat: bool = True) -> ResultT:
         """Wait for the result.
 
         Args:
@@ -274,12 +291,16 @@ class Handle:
             if timer is not None:
                 timer.cancel()
         if not flat and watch.nested > self._level:
-            return Handle(self._engine, self._payloads, self._allowed, self._receipt, watch, self._level + 1)
+            inner: Handle[Any] = Handle(
+                self._engine, self._payloads, self._allowed, self._receipt, watch, self._level + 1
+            )
+            return cast("ResultT", inner if self._read is None else inner.read_by(self._read))
         ending = watch.ending
         if ending is None:
             raise watch.error or BusError("no outcome")
         if ending.kind is _RESULT:
-            return None if ending.envelope is None else self._payloads.unpack(ending.envelope)
+            value = None if ending.envelope is None else self._payloads.unpack(ending.envelope)
+            return cast("ResultT", value if self._read is None else self._read(value))
         raise error_of(ending, self.id, self._allowed)
 
     async def watch(self) -> AsyncIterator[Any]:

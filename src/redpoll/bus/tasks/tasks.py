@@ -13,14 +13,14 @@ from typing import Any, Final, Literal, TypeVar
 
 from redpoll.bus.awaitables import OutcomeFuture, close_all
 from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
-from redpoll.bus.engine import Engine
+from redpoll.bus.engine import Delivery, Engine
 from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.records import Publication, QueueSpec, Receipt, check_subject
 from redpoll.bus.tasks.handle import Handle, Watch, error_of
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
-from redpoll.bus.tasks.worker import Worker
+from redpoll.bus.tasks.worker import Plan, Worker
 from redpoll.checks import Check, duration, integer, optional, require, seconds
 from redpoll.errors import BatchError, ConfigError, NoRoute, QueueEmpty, RedpollError, SpecConflict, UsageError
 
@@ -96,7 +96,7 @@ class Tasks:
         no_reply: bool = False,
         declare: bool = True,
         timeout: float | None = None,
-    ) -> Handle:
+    ) -> Handle[Any]:
         """Put a task into a queue; it is there as surely as the queue can say (`Capabilities.confirm`) when this returns.
 
         Args:
@@ -322,7 +322,7 @@ class Tasks:
         no_reply: bool = False,
         declare: bool = True,
         timeout: float | None = None,
-    ) -> list[Handle]:
+    ) -> list[Handle[Any]]:
         """Submit many tasks, in order, at less cost than one by one.
 
         Args:
@@ -398,7 +398,7 @@ class Tasks:
         """
         require("limit", limit, _limit)
         source = iter(items)
-        waiting: deque[Handle] = deque()
+        waiting: deque[Handle[Any]] = deque()
         try:
             while True:
                 for item in source:
@@ -414,7 +414,7 @@ class Tasks:
                 with suppress(RedpollError):
                     await handle.cancel()
 
-    def handle(self, id: str, queue: str = QUEUE) -> Handle:  # noqa: A002, ARG002  # the public names
+    def handle(self, id: str, queue: str = QUEUE) -> Handle[Any]:  # noqa: A002, ARG002  # the public names
         """Return a handle for a task that was submitted before, perhaps in another process.
 
         Args:
@@ -488,6 +488,48 @@ class Tasks:
             drain=drain,
             prefetch=prefetch,
             running=self._workers,
+        )
+
+    def planned_worker(
+        self,
+        plan: Callable[[Delivery], Plan],
+        queue: str,
+        *,
+        concurrency: int | None,
+        time_limit: float | None,
+        drain: float | None,
+    ) -> Worker:
+        """Work on tasks by more than one function: for `redpoll.App`.
+
+        Args:
+            plan: Gives the way to work on a task, whose handler is a coroutine function.
+            queue: As for `worker`, as what follows.
+            concurrency: As for `worker`.
+            time_limit: The longest that a plan has.
+            drain: As for `worker`.
+
+        Raises:
+            ConfigError: A value cannot be.
+        """
+
+        async def unplanned(task: Task) -> None:
+            """Stand for the handlers of the plans."""
+
+        return Worker(
+            self._engine,
+            self._payloads,
+            unplanned,
+            self._consume,
+            queue,
+            concurrency=concurrency,
+            retry=None,
+            time_limit=time_limit,
+            pool=None,
+            cancel_lost=True,
+            drain=drain,
+            prefetch=True,
+            running=self._workers,
+            plan=plan,
         )
 
     async def _consume(self, queue: str, **options: Any) -> Any:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from redpoll.bus.awaitables import of_thread, resolve, unexpected
 from redpoll.bus.context import CURRENT, NO_HEADERS, Context
@@ -45,7 +45,7 @@ from redpoll.checks import (
 )
 from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, Unsupported, UsageError
 
-__all__ = ["Worker"]
+__all__ = ["Plan", "Worker"]
 
 Pool = Literal["thread", "process"]
 Stop = Literal["cancelled", "lost", "time limit", "closing"]
@@ -67,6 +67,23 @@ _CHECKS: Final = {
 }
 
 
+class Plan(NamedTuple):
+    """The way to work on one task.
+
+    Attributes:
+        handler: Called with the `Task`.
+        retry: The policy for its exceptions; None is none.
+        time_limit: Seconds for it; None is no limit.
+        can_stop: False where a coroutine function waits for a thread: it is not cancelled, and its slot is used until the
+            thread returns.
+    """
+
+    handler: Callable[[Task], Any]
+    retry: Retry | None = None
+    time_limit: float | None = None
+    can_stop: bool = True
+
+
 class _Job:
     """A task in a slot, and the listener of its delivery.
 
@@ -77,9 +94,10 @@ class _Job:
         work: The handle that stops it: the asyncio task, the future of a thread, the errand to a process.
         timer: For the time limit.
         settled: True if its outcome was recorded, and its thread still runs.
+        plan: The way to work on it.
     """
 
-    __slots__ = ("_worker", "begun", "delivery", "reason", "settled", "timer", "why", "work")
+    __slots__ = ("_worker", "begun", "delivery", "plan", "reason", "settled", "timer", "why", "work")
 
     def __init__(self, worker: Worker, delivery: Delivery) -> None:
         self._worker = worker
@@ -90,6 +108,7 @@ class _Job:
         self.begun = False
         self.timer: Timer | None = None
         self.settled = False
+        self.plan = worker.plan(delivery)
 
     def lost(self) -> None:
         """Stop the handler: another worker may begin the task."""
@@ -111,6 +130,7 @@ class Worker:
         queue: Name of the queue.
         concurrency: Its slots.
         cancel_lost: Stop a handler when its task is lost.
+        plan: Gives the way to work on a task.
     """
 
     def __init__(
@@ -129,6 +149,7 @@ class Worker:
         drain: float | None,
         prefetch: bool,
         running: set[Worker],
+        plan: Callable[[Delivery], Plan] | None = None,
     ) -> None:
         if concurrency is None:
             concurrency = (os.cpu_count() or 1) if pool == "process" else 8
@@ -155,6 +176,8 @@ class Worker:
         self.retry = retry
         self.cancel_lost = cancel_lost
         self._consume = consume
+        same = Plan(handler, retry, time_limit)
+        self.plan = (lambda _: same) if plan is None else plan
         self._time_limit = time_limit
         self._drain = drain
         self._prefetch = prefetch
@@ -242,10 +265,11 @@ class Worker:
             if self._jobs and drain != 0:
                 await self._wait(drain)
             self._stop_all()
-            if threads or self._threads is None or self._threads.can_stop:
+            if threads or self._can_stop():
                 await self._wait(None)
             else:
-                tasks = [job.work for job in self._jobs if isinstance(job.work, asyncio.Task)]
+                stopped = [job for job in self._jobs if job.plan.can_stop]
+                tasks = [job.work for job in stopped if isinstance(job.work, asyncio.Task)]
                 await asyncio.gather(*tasks, return_exceptions=True)
         except BaseException:
             self._stop_all()
@@ -254,6 +278,11 @@ class Worker:
             ending = self.let_go()
         if ending is not None:
             await asyncio.shield(asyncio.wrap_future(ending))
+
+    def _can_stop(self) -> bool:
+        """Return True if no handler is in a thread."""
+        apart = self._threads is not None and not self._threads.can_stop
+        return not apart and all(job.plan.can_stop for job in self._jobs)
 
     def let_go(self) -> concurrent.futures.Future[None] | None:
         """End idle threads and processes; for its owner, in any thread.
@@ -295,7 +324,7 @@ class Worker:
         if job.why is not None or (self._threads is not None and not delivery.begin()):
             self.end(job, _BACK)
             return
-        if self._time_limit is not None and (self._threads is None or not self._threads.can_stop):
+        if job.plan.time_limit is not None and (self._threads is None or not self._threads.can_stop):
             self.limit(job)
         if self._threads is None:
             # Not the context of the caller of the engine, which may be another handler.
@@ -305,7 +334,7 @@ class Worker:
 
     def limit(self, job: _Job) -> None:
         """Let its time limit run, as its handler begins: in a process that may have to be started before."""
-        limit = self._time_limit
+        limit = job.plan.time_limit
         if limit is not None and job in self._jobs:
             clock = self.engine.clock
             job.timer = clock.call_at(clock.time() + limit, lambda: self._late(job))
@@ -317,7 +346,7 @@ class Worker:
         job.why, job.reason = why, reason
         if isinstance(job.work, asyncio.Task):
             # Before its first step there is nothing that would notice; it looks by itself.
-            if job.begun:
+            if job.begun and job.plan.can_stop:
                 job.work.cancel()
         elif self._threads is not None and job.work is not None:
             self._threads.stop(job)
@@ -325,15 +354,16 @@ class Worker:
     def _late(self, job: _Job) -> None:
         if job.why is not None:
             return
-        self.stop(job, "time limit", f"it took longer than {self._time_limit:g} s")
-        if isinstance(job.work, concurrent.futures.Future) and job in self._jobs and not self._limited(job).again:
+        self.stop(job, "time limit", f"it took longer than {job.plan.time_limit:g} s")
+        in_thread = isinstance(job.work, concurrent.futures.Future) or not job.plan.can_stop
+        if in_thread and job in self._jobs and not self._limited(job).again:
             # The outcome is there already, but the thread goes on, and so its slot is not free.
             self._hold(1)
             job.settled = True
             settle(job.delivery, self._limited(job))
 
     def _limited(self, job: _Job) -> Ending:
-        again = self.retry is not None and self.retry.covers(TimeLimit())
+        again = job.plan.retry is not None and job.plan.retry.covers(TimeLimit())
         return Ending(Way.ERROR, None, job.reason, again=again)
 
     def _hold(self, slots: int) -> None:
@@ -348,11 +378,11 @@ class Worker:
             job.timer.cancel()
         why = job.why
         if why is None:
-            settle(job.delivery, ending, self.retry)
+            settle(job.delivery, ending, job.plan.retry)
         elif job.settled:
             self._hold(-1)
         elif why == "time limit":
-            settle(job.delivery, self._limited(job), self.retry, blame=True)
+            settle(job.delivery, self._limited(job), job.plan.retry, blame=True)
         elif why != "lost":
             if ending.way is not Way.RESULT:
                 # Its exception was most likely caused by the stop.
@@ -376,16 +406,16 @@ class Worker:
                 delivery = job.delivery
                 CURRENT.set(_new(Context, (delivery.envelope.headers or NO_HEADERS, delivery)))
                 if value is None:
-                    value = await self.handler(Task(delivery, self.payloads))
+                    value = await job.plan.handler(Task(delivery, self.payloads))
                 if type(value) not in _VALUES:
                     value = await self._follow(job, value)
                 ending = NOTHING if value is None else returned(value, self.payloads)
         except (KeyboardInterrupt, SystemExit):
             raise
         except GeneratorExit as error:
-            ending = failed(unexpected(error, job.work), self.retry)
+            ending = failed(unexpected(error, job.work), job.plan.retry)
         except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its task
-            ending = failed(error, self.retry)
+            ending = failed(error, job.plan.retry)
             task = asyncio.current_task()
             if ending.way is Way.CANCELLED and job.why is None and task is not None and task.cancelling():
                 # Not the handler's doing: the loop is being ended.

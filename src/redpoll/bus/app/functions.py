@@ -1,0 +1,289 @@
+"""Decorated functions: still themselves when they are called, and submitted or called elsewhere by their methods."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypedDict, TypeVar, Unpack
+
+from redpoll.bus.app.middleware import Middleware, Proceed, Work, chain
+from redpoll.bus.app.shapes import Extra, Shape
+from redpoll.bus.bus import Bus
+from redpoll.bus.rpc.caller import CallOptions
+from redpoll.bus.tasks import Handle, Retry
+from redpoll.checks import is_async
+from redpoll.errors import BadPayload, RemoteError, UsageError
+
+__all__ = ["AppCall", "AppTask", "Desk", "Every", "Function", "SubmitOptions"]
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+#: The result, and what a call of the function itself returns: a coroutine of that, or the same.
+R = TypeVar("R")
+C = TypeVar("C")
+X = TypeVar("X")
+
+
+class SubmitOptions(TypedDict, total=False):
+    """Options of submitting, as of `Tasks.submit`."""
+
+    dedup: str | None
+    delay: float
+    eta: datetime | None
+    priority: int
+    ttl: float | None
+    deadline: float | None
+    headers: Mapping[str, Any] | None
+    no_reply: bool
+    timeout: float | None
+
+
+class Every(NamedTuple):
+    """The times of a scheduled task.
+
+    Attributes:
+        every: Seconds between two; None where `cron` says when.
+        cron: Five fields, perhaps behind a time zone.
+        missed: The fate of a time that was missed.
+    """
+
+    every: float | None
+    cron: str | None
+    missed: str
+
+
+class Desk:
+    """What the functions of an app share.
+
+    Args:
+        middleware: The middleware of the app.
+        extra: The fate of arguments that a function does not have.
+
+    Attributes:
+        bus: The bus, while the app is started.
+    """
+
+    def __init__(self, middleware: Iterable[Middleware], extra: Extra) -> None:
+        self.middleware = list(middleware)
+        self.extra = extra
+        self.bus: Bus | None = None
+
+    def connected(self) -> Bus:
+        """Return the bus.
+
+        Raises:
+            UsageError: The app is not started.
+        """
+        if self.bus is None:
+            raise UsageError("the app is not started", "async with app: ...")
+        return self.bus
+
+    @property
+    def text(self) -> bool:
+        """True if the serializer of the bus has no bytes."""
+        return self.connected().payloads.writer == "json"
+
+
+class Function:
+    """A function of an app.
+
+    Args:
+        desk: What it shares with the others.
+        function: The function.
+        name: Its name.
+        title: Its name with its queue or target.
+
+    Attributes:
+        function: The function.
+        name: Its name.
+        title: Its name with its queue or target.
+        declared: True if it is known by its signature alone.
+    """
+
+    __name__: str
+
+    def __init__(self, desk: Desk, function: Callable[..., Any], name: str, title: str) -> None:
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        self._desk = desk
+        self.function = function
+        self.name = name
+        self.title = title
+        self.declared = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.title!r}>"
+
+    @functools.cached_property
+    def shape(self) -> Shape:
+        """Its arguments and its result, read when they are used first: annotations may name what stands behind it."""
+        return Shape(self.function, self.title, self._desk.extra)
+
+    @property
+    def is_async(self) -> bool:
+        """True if it is a coroutine function."""
+        return is_async(self.function)
+
+    def _submitting(self, last: Proceed) -> Proceed:
+        return chain(self._desk.middleware, "submit", last) if self._desk.middleware else last
+
+
+class AppTask(Function, Generic[P, R, C]):
+    """A function whose calls are tasks. Made by `App.task`, `App.schedule` or `App.declare`.
+
+    It is called as the function that it is: ``resize("a.png")``. Errors of its other methods are those of `Tasks.submit` and
+    `Handle.result`, `EncodeError` for arguments that cannot be sent, and `TypeError` for those that it does not have.
+
+    Attributes:
+        queue: Name of its queue.
+        retry: The policy for its exceptions.
+        time_limit: Seconds for it.
+        dedup: Makes the key of a task of its arguments.
+        every: Its times, if it is scheduled.
+        options: The options with which it is submitted.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        function: Callable[..., Any],
+        name: str,
+        queue: str,
+        *,
+        retry: Retry | None = None,
+        time_limit: float | None = None,
+        dedup: Callable[..., str] | None = None,
+        every: Every | None = None,
+    ) -> None:
+        super().__init__(desk, function, name, f"{queue}:{name}")
+        self.queue = queue
+        self.retry = retry
+        self.time_limit = time_limit
+        self.dedup = dedup
+        self.every = every
+        self.options: SubmitOptions = {}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        """Call the function itself, here."""
+        found: C = self.function(*args, **kwargs)
+        return found
+
+    def prepare(self, **options: Unpack[SubmitOptions]) -> AppTask[P, R, C]:
+        """Return the same task with options of submitting: ``await resize.prepare(delay=60).submit("a.png")``.
+
+        Args:
+            **options: Those of `Tasks.submit`, beside data, queue and declare.
+        """
+        made = copy.copy(self)
+        made.options = {**self.options, **options}
+        return made
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a task with these arguments; it is in its queue when this returns.
+
+        Raises:
+            UsageError: The app is not started.
+        """
+        handle: Handle[R] = await self._send(args, kwargs)
+        return handle
+
+    async def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Submit a task with these arguments, and wait for its result. Cancelling it ends the waiting, not the task."""
+        handle: Handle[R] = await self._send(args, kwargs)
+        return await handle.result()
+
+    async def map(
+        self: AppTask[Concatenate[X, Q], R, Any], items: Iterable[X], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> AsyncGenerator[R, None]:
+        """Iterate over the results of many tasks, in the order of the items, of which 64 are open at most.
+
+        Args:
+            items: The first argument of each.
+            *args: The other arguments, of all of them.
+            **kwargs: The same by name.
+
+        It passes by the middleware of submitting, and leaving it cancels what is open: see `Tasks.map`.
+        """
+        tasks = self._desk.connected().tasks
+        values = (self._packed((each, *args), kwargs)[1] for each in items)
+        options: dict[str, Any] = dict(self.options)
+        async with aclosing(tasks.map(values, self.queue, **options)) as results:
+            async for each in results:
+                yield self.shape.result(each)
+
+    async def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        values, _ = self._packed(args, kwargs, wire=False)
+        options: dict[str, Any] = dict(self.options)
+        if self.dedup is not None and options.get("dedup") is None:
+            options["dedup"] = self.dedup(*args, **kwargs)
+        return await self._submitting(self._last)(Work("task", self.title, values, options))
+
+    async def _last(self, work: Work) -> Handle[R]:
+        tasks, text = self._desk.connected().tasks, self._desk.text
+        data = [self.name, self.shape.to_wire(work.arguments, text=text)]
+        return (await tasks.submit(data, self.queue, **work.options)).read_by(self.shape.result)
+
+    def _packed(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, wire: bool = True
+    ) -> tuple[dict[str, Any], list[Any]]:
+        values = self.shape.bind(args, kwargs)
+        return values, [self.name, self.shape.to_wire(values, text=self._desk.text)] if wire else []
+
+
+class AppCall(Function, Generic[P, R, C]):
+    """A function that is called by others, and answers at once. Made by `App.call`.
+
+    It is called as the function that it is. The errors of its other methods are those of `redpoll.bus.Rpc`, and `BadPayload`
+    with the path of the field where the arguments do not fit.
+
+    Attributes:
+        target: The target of its calls.
+        options: The settings of its calls.
+    """
+
+    def __init__(self, desk: Desk, function: Callable[..., Any], name: str, target: str) -> None:
+        super().__init__(desk, function, name, f"{target}.{name}")
+        self.target = target
+        self.options: CallOptions = {}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        """Call the function itself, here."""
+        found: C = self.function(*args, **kwargs)
+        return found
+
+    def prepare(self, **options: Unpack[CallOptions]) -> AppCall[P, R, C]:
+        """Return the same call with settings: ``await add.prepare(timeout=3, wait=10).call(1, 2)``.
+
+        Args:
+            **options: Those of `redpoll.bus.Rpc.call`: timeout, retry, wait, mandatory, monitor, headers.
+        """
+        made = copy.copy(self)
+        made.options = {**self.options, **options}
+        return made
+
+    async def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it at a server, and wait for the answer. Cancelling tells the server."""
+        work = Work("call", self.title, self.shape.bind(args, kwargs), dict(self.options))
+        value: R = await self._submitting(self._last)(work)
+        return value
+
+    async def cast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call it at a server, without an answer; done when a queue has it."""
+        work = Work("call", self.title, self.shape.bind(args, kwargs), dict(self.options))
+        await self._submitting(self._last_cast)(work)
+
+    async def _last(self, work: Work) -> Any:
+        values = self.shape.to_wire(work.arguments, text=self._desk.text)
+        try:
+            answer = await self._desk.connected().rpc.call(self.target, self.name, values, **work.options)
+        except RemoteError as error:
+            if error.kind == BadPayload.__name__:
+                raise BadPayload("typed", error.text.partition("'typed': ")[2] or error.text) from error
+            raise
+        return self.shape.result(answer)
+
+    async def _last_cast(self, work: Work) -> None:
+        values = self.shape.to_wire(work.arguments, text=self._desk.text)
+        await self._desk.connected().rpc.cast(self.target, self.name, values, **work.options)

@@ -1,0 +1,225 @@
+"""The handling half of an app: workers, servers and subscriptions for its functions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from types import SimpleNamespace, TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from redpoll.bus.app.functions import AppCall, AppTask, Desk, Function
+from redpoll.bus.app.middleware import Proceed, Work, chain
+from redpoll.bus.broadcast import Broadcast
+from redpoll.bus.engine import Delivery
+from redpoll.bus.rpc.endpoints import expected_exceptions
+from redpoll.bus.tasks import Plan, Task, Unfit
+from redpoll.errors import BadPayload, ConfigError
+
+__all__ = ["Listening", "Working"]
+
+_log = logging.getLogger("redpoll.app")
+
+#: Slots of a queue, where none are asked for: those of `Tasks.worker`.
+_SLOTS: Final = 8
+
+
+class Listening(NamedTuple):
+    """A function that receives broadcasts.
+
+    Attributes:
+        function: The function.
+        subject: The pattern of the subjects.
+        durable: Name of the durable subscription, or None.
+    """
+
+    function: Function
+    subject: str
+    durable: str | None
+
+
+class Working:
+    """Handles what the functions of an app are for, between entering and leaving. Made by `App.work`.
+
+    Leaving it, handlers have `drain` seconds to finish; what is not done then goes back. A block that ends with an exception
+    does not wait.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        tasks: Sequence[AppTask[..., Any, Any]],
+        calls: Sequence[AppCall[..., Any, Any]],
+        listeners: Sequence[Listening],
+        values: Iterable[object],
+        lifespan: AbstractAsyncContextManager[Any] | None,
+        concurrency: int | None,
+        drain: float | None,
+    ) -> None:
+        self._desk = desk
+        self._tasks = tasks
+        self._calls = calls
+        self._listeners = listeners
+        self._values = list(values)
+        self._lifespan = lifespan
+        self._concurrency = concurrency
+        self._drain = drain
+        self._stack = AsyncExitStack()
+        self._threads: ThreadPoolExecutor | None = None
+        self._mark = secrets.token_hex(6)
+
+    async def __aenter__(self) -> Self:
+        """Enter the lifespan, set the schedules, and begin to receive.
+
+        Raises:
+            ConfigError: An annotation cannot be used, or nothing is there for an argument that is given.
+            Unsupported: The engine keeps no schedules, and the app has some.
+            Exception: What the lifespan raises, and the bus as it connects.
+        """
+        async with AsyncExitStack() as stack:
+            if self._lifespan is not None:
+                given = await stack.enter_async_context(self._lifespan)
+                self._values += given if isinstance(given, tuple) else [given]
+            await self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Receive no more, wait for handlers, leave the lifespan."""
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        bus = self._desk.connected()
+        queues: dict[str, dict[str, tuple[AppTask[..., Any, Any], Proceed]]] = {}
+        for task in self._tasks:
+            queues.setdefault(task.queue, {})[task.name] = task, self.handling(task)
+        slots = _SLOTS if self._concurrency is None else self._concurrency
+        # Subscriptions and servers wait for threads as well: 64 calls at a time are rpc's own bound.
+        self._threads = ThreadPoolExecutor(slots * max(1, len(queues)) + 64, "redpoll app")
+        stack.callback(self._threads.shutdown, wait=False)
+        servers: dict[str, dict[str, Any]] = {}
+        for call in self._calls:
+            servers.setdefault(call.target, {})[call.name] = self._endpoint(call)
+        for target, methods in servers.items():
+            await stack.enter_async_context(bus.rpc.serve(target, SimpleNamespace(**methods), drain=self._drain))
+        for listener in self._listeners:
+            callback = self._callback(listener.function)
+            subscription = bus.broadcast.subscribe(callback, subject=listener.subject, durable=listener.durable)
+            await subscription.start()
+            stack.push_async_callback(subscription.close, self._drain)
+        for task in self._tasks:
+            await self._plan(task)
+        for queue, named in queues.items():
+            limits = [task.time_limit for task, _ in named.values() if task.time_limit is not None]
+            worker = bus.tasks.planned_worker(
+                partial(self._plan_of, named, queue),
+                queue,
+                concurrency=slots,
+                time_limit=max(limits, default=None),
+                drain=self._drain,
+            )
+            await stack.enter_async_context(worker)
+
+    async def _plan(self, task: AppTask[..., Any, Any]) -> None:
+        """Set the schedule of a task; one that is there already, with the same times, goes on."""
+        if task.every is None:
+            return
+        bus, (every, cron, _) = self._desk.connected(), task.every
+        bus.capabilities.require("schedule", "schedules", "run the app on redpoll:// or memory://")
+        there = {each.name: each for each in await bus.engine.schedules()}.get(task.title)
+        if there is not None and (there.queue, there.every, there.cron) == (task.queue, every, cron):
+            return
+        await bus.tasks.schedule(task.title, [task.name, {}], task.queue, every=every, cron=cron)
+
+    # -- tasks
+
+    def _plan_of(
+        self, named: Mapping[str, tuple[AppTask[..., Any, Any], Proceed]], queue: str, delivery: Delivery
+    ) -> Plan:
+        """Look at a task, and find its function and its arguments."""
+        problem: object = "expected a list of the function's name and its arguments by name"
+        try:
+            match self._desk.connected().payloads.unpack(delivery.envelope):
+                case [str() as name, values]:
+                    found = named.get(name)
+                    if found is not None:
+                        task, handling = found
+                        work = partial(self._work, task, handling, task.shape.arguments(values))
+                        return Plan(work, task.retry, task.time_limit, task.is_async)
+                    problem = f"{queue}:{name} is no task of this app"
+        except Exception as error:  # noqa: BLE001  # the types of arguments may raise anything
+            problem = error
+        return Plan(partial(self._refuse, f"BadPayload: {problem}"))
+
+    async def _refuse(self, reason: str, task: Task) -> None:
+        _log.warning("task %s of %s cannot be read here: %s", task.id, task.queue, reason)
+        raise Unfit(reason, self._mark)
+
+    async def _work(
+        self, function: AppTask[..., Any, Any], handling: Proceed, arguments: dict[str, Any], task: Task
+    ) -> Any:
+        result = await handling(Work("task", function.title, arguments, task=task))
+        return function.shape.to_wire(result, text=self._desk.text)
+
+    # -- calls and broadcasts
+
+    def _endpoint(self, call: AppCall[..., Any, Any]) -> Callable[..., Awaitable[Any]]:
+        handling = self.handling(call)
+
+        # Of the caller, and no failure of this server.
+        @expected_exceptions(BadPayload)
+        async def endpoint(**values: Any) -> Any:
+            result = await handling(Work("call", call.title, call.shape.arguments(values)))
+            return call.shape.to_wire(result, text=self._desk.text)
+
+        return endpoint
+
+    def _callback(self, function: Function) -> Callable[[Broadcast], Awaitable[None]]:
+        names = function.shape.names
+        if len(names) > 1:
+            raise ConfigError("function", function.title, "takes the body of the broadcast, as one argument")
+        handling = self.handling(function)
+
+        async def callback(broadcast: Broadcast) -> None:
+            values = function.shape.arguments({names[0]: broadcast.body}) if names else {}
+            await handling(Work("broadcast", function.title, values, {"broadcast": broadcast}))
+
+        return callback
+
+    # -- functions
+
+    def handling(self, function: Function) -> Proceed:
+        """Return what handles the work for a function, from the outermost middleware on."""
+        given = {name: self._value_for(function, name, kind) for name, kind in function.shape.given}
+        call = function.function
+
+        async def last(work: Work) -> Any:
+            values = work.arguments
+            if given:
+                values = {**values, **{name: find(work) for name, find in given.items()}}
+            if function.is_async:
+                return await call(**values)
+            # The thread has the context of the handler: its headers, and whether it is still wanted.
+            run = partial(contextvars.copy_context().run, partial(call, **values))
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+
+        return chain(self._desk.middleware, "handle", last)
+
+    def _value_for(self, function: Function, name: str, kind: type) -> Callable[[Work], Any]:
+        if kind is Task and isinstance(function, AppTask):
+            return lambda work: work.task
+        if kind is Broadcast and not isinstance(function, AppTask | AppCall):
+            return lambda work: work.options["broadcast"]
+        for value in self._values:
+            if isinstance(value, kind):
+                return lambda _: value
+        there = ", ".join(sorted({type(each).__name__ for each in self._values}))
+        problem = f"{name!r} is to be given a {kind.__name__}, and there is none: only {there}"
+        raise ConfigError("function", function.title, problem, "let the lifespan of the app yield one")

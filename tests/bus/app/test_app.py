@@ -1,0 +1,478 @@
+"""Apps: decorated functions that are submitted, called, told and scheduled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll import GIVEN, App, Middleware, Retry
+from redpoll.bus import Broadcast, Bus, Task, current_context
+from redpoll.bus.app import Proceed, Work
+from redpoll.errors import ConfigError, RemoteError, TimeLimit, UsageError
+from redpoll.testing.apps import AppFactory
+from tests.bus.tasks.support import until
+
+pytestmark = pytest.mark.asyncio
+
+
+class Pool:
+    """What a lifespan yields."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+
+
+class Cache:
+    """What another one yields."""
+
+
+@dataclass
+class State:
+    """The body of a broadcast."""
+
+    name: str
+    number: int
+
+
+async def test_a_function_is_submitted_and_stays_itself(redpoll_app: AppFactory) -> None:
+    """A decorated function is called as ever; submitted, a worker does it and the handle has the result."""
+    app = App()
+
+    @app.task(queue="images")
+    async def resize(path: str, width: int = 800) -> str:
+        return f"{path} at {width}"
+
+    @app.task
+    def double(number: int) -> int:
+        """Say what it does."""
+        return 2 * number
+
+    assert await resize("a.png") == "a.png at 800"
+    assert double(2) == 4
+    assert (double.__name__, double.__doc__) == ("double", "Say what it does.")
+    async with redpoll_app(app) as running:
+        handle = await resize.submit("a.png", width=200)
+        assert await handle.result() == "a.png at 200"
+        assert await double.run(21) == 42
+        assert [each async for each in double.map(range(5))] == [0, 2, 4, 6, 8]
+        assert [each async for each in resize.map(["b", "c"], width=1)] == ["b at 1", "c at 1"]
+        assert [each[:2] for each in running.submitted[:2]] == [
+            ("images:resize", {"path": "a.png", "width": 200}),
+            ("tasks:double", {"number": 21}),
+        ]
+
+
+async def test_plain_functions_run_in_threads(redpoll_app: AppFactory) -> None:
+    """A plain function does not block the loop, and has the headers of its task."""
+    app, gate = App(), threading.Event()
+
+    @app.task
+    def wait() -> Any:
+        gate.wait(10)
+        return current_context().headers.get("user")
+
+    @app.task
+    async def release() -> None:
+        gate.set()
+
+    async with redpoll_app(app):
+        waiting = await wait.prepare(headers={"user": "ada"}).submit()
+        await release.run()
+        assert await waiting.result(10) == "ada"
+
+
+async def test_options_of_submitting(redpoll_app: AppFactory) -> None:
+    """`prepare` has the options of submitting; `dedup` makes a key of the arguments."""
+    app = App()
+
+    @app.task(dedup=lambda number: f"key {number}")
+    async def once(number: int) -> int:
+        return number
+
+    async with redpoll_app(app) as running:
+        late = await once.prepare(delay=60).submit(1)
+        assert await late.state() == "delayed"
+        again = await once.submit(1)
+        assert (again.id, again.duplicate) == (late.id, True)
+        await running.drain()
+        assert await again.result() == 1
+        assert running.time.time() >= 60
+        other = await once.prepare(dedup="mine").submit(1)
+        assert not other.duplicate
+
+
+async def test_each_function_has_its_own_policy(redpoll_app: AppFactory) -> None:
+    """Functions that share a queue have retries and time limits of their own."""
+    app, tries = App(), []
+
+    @app.task(retry=Retry(times=2, on=OSError))
+    async def flaky(task: Task = GIVEN) -> int:
+        tries.append(task.tries)
+        if task.tries < 3:
+            raise OSError("not yet")
+        return task.tries
+
+    @app.task
+    async def fails() -> None:
+        raise OSError("for good")
+
+    @app.task(time_limit=5)
+    async def slow() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async with redpoll_app(app) as running:
+        handle, failing, late = await flaky.submit(), await fails.submit(), await slow.submit()
+        with pytest.raises(RemoteError, match="for good"):
+            await failing.result()
+        await running.time.advance(5)
+        with pytest.raises(TimeLimit):
+            await late.result(1)
+        await running.drain()
+        assert await handle.result() == 3
+    assert tries == [1, 2, 3]
+
+
+async def test_the_time_limit_of_a_thread(redpoll_app: AppFactory) -> None:
+    """The outcome of a plain function that is too slow is recorded at once, and its slot is used until it returns."""
+    app, gate = App(), threading.Event()
+    begun = threading.Event()
+
+    @app.task(time_limit=5)
+    def slow() -> None:
+        begun.set()
+        gate.wait(10)
+
+    @app.task
+    async def other() -> int:
+        return 1
+
+    async with redpoll_app(app, concurrency=1) as running:
+        late, behind = await slow.submit(), await other.submit()
+        await until(begun.is_set)
+        await running.time.advance(5)
+        with pytest.raises(TimeLimit):
+            await late.result(1)
+        assert await behind.state() == "ready"
+        gate.set()
+        assert await behind.result() == 1
+
+
+async def test_a_thread_keeps_its_task_when_the_app_stops_working(redpoll_app: AppFactory) -> None:
+    """A plain function cannot be stopped: its task does not go back to be done twice, and its result counts."""
+    app, gate, calls = App(), threading.Event(), []
+
+    @app.task
+    def slow() -> str:
+        calls.append(1)
+        gate.wait(10)
+        return "done"
+
+    async with redpoll_app(app, work=False):
+        handle = await slow.submit()
+        async with app.work(drain=0):
+            await until(lambda: calls)
+            asyncio.get_running_loop().call_later(0.05, gate.set)
+        async with app.work():
+            assert await handle.result(5) == "done"
+    assert calls == [1]
+
+
+async def test_the_lifespan_gives_by_annotation(redpoll_app: AppFactory) -> None:
+    """What the lifespan yields is given to handlers by its class, is left behind the last message, and is not sent."""
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[tuple[Pool, Cache]]:
+        seen.append("open")
+        yield Pool(), Cache()
+        seen.append("closed")
+
+    app = App(lifespan=lifespan)
+
+    @app.task
+    async def store(row: str, *, pool: Pool = GIVEN, app_: App = GIVEN) -> int:
+        assert app_ is app
+        pool.rows.append(row)
+        return len(pool.rows)
+
+    @app.call
+    def count(pool: Pool = GIVEN) -> int:
+        return len(pool.rows)
+
+    mine = Pool()
+    assert await store("a", pool=mine, app_=app) == 1
+    async with redpoll_app(app, work=False) as running:
+        handle = await store.submit("b")
+        assert seen == []
+        async with app.work():
+            assert await handle.result() == 1
+            assert await count.call() == 1
+            assert seen == ["open"]
+        assert running.submitted[0].arguments == {"row": "b"}
+    assert seen == ["open", "closed"]
+
+
+async def test_schedules(redpoll_app: AppFactory) -> None:
+    """A scheduled function is called at its times, once each, however many processes set them; and as any task."""
+    app, calls = App(), []
+
+    @app.schedule(every=60)
+    async def tick() -> int:
+        calls.append(1)
+        return len(calls)
+
+    @app.schedule("0 3 * * *", queue="night")
+    async def nightly() -> None: ...
+
+    async with redpoll_app(app, work=False) as running:
+        async with app.work(), app.work():
+            await running.time.advance(90)
+            await running.drain()
+        assert len(calls) == 1
+        async with app.work():
+            # Its times go on where they were, though the app was started anew.
+            await running.time.advance(31)
+            await running.drain()
+            assert len(calls) == 2
+            assert await tick.run() == 3
+        found = {each.name: (each.every, each.cron) for each in await running.bus.engine.schedules()}
+        assert found == {"tasks:tick": (60.0, None), "night:nightly": (None, "0 3 * * *")}
+
+
+async def test_what_nobody_gives_is_told_at_the_start(redpoll_app: AppFactory) -> None:
+    """An argument that is to be given a class that the lifespan did not yield is an error before the first message."""
+    app = App()
+
+    @app.task
+    async def store(pool: Pool = GIVEN) -> None:
+        raise AssertionError
+
+    with pytest.raises(ConfigError, match="'pool' is to be given a Pool, and there is none: only App"):
+        async with redpoll_app(app):
+            pass
+
+
+async def test_middleware_in_the_order_written(redpoll_app: AppFactory) -> None:
+    """One chain stands around submitting and one around handling; each may change what passes."""
+    seen: list[str] = []
+
+    class Named(Middleware):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def submit(self, work: Work, proceed: Proceed) -> Any:
+            seen.append(f"{self.name} submits {work.name}")
+            work.options["headers"] = {**work.options.get("headers", {}), self.name: 1}
+            return await proceed(work)
+
+        async def handle(self, work: Work, proceed: Proceed) -> Any:
+            assert work.task is not None
+            seen.append(f"{self.name} handles {sorted(work.task.headers)}")
+            work.arguments["number"] += 1
+            return 10 * await proceed(work)
+
+    app = App(middleware=[Named("outer"), Named("inner")])
+
+    @app.task
+    async def same(number: int) -> int:
+        return number
+
+    async with redpoll_app(app):
+        assert await same.run(1) == 300
+    assert seen == [
+        "outer submits tasks:same",
+        "inner submits tasks:same",
+        "outer handles ['inner', 'outer']",
+        "inner handles ['inner', 'outer']",
+    ]
+
+
+async def test_calls(redpoll_app: AppFactory) -> None:
+    """A function that is called answers its caller, with the exceptions of Python; a cast has no answer."""
+    app, seen = App(), []
+
+    @app.call(target="calculator")
+    async def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @app.call(target="calculator")
+    def divide(a: int, b: int) -> float:
+        seen.append((a, b))
+        return a / b
+
+    assert await add(1) == 2
+    async with redpoll_app(app) as running:
+        assert await add.call(1, b=4) == 5
+        assert await running.bus.rpc.call("calculator", "add", {"a": 7}) == 8
+        with pytest.raises(ZeroDivisionError):
+            await divide.prepare(timeout=5).call(1, 0)
+        await divide.cast(4, 2)
+        await until(lambda: (4, 2) in seen)
+
+
+async def test_broadcasts(redpoll_app: AppFactory) -> None:
+    """A function is called with the bodies of the broadcasts of its subjects, converted; another may take them whole."""
+    app, seen = App(), list[Any]()
+
+    @app.on("state.*.finished")
+    async def finished(state: State) -> None:
+        seen.append(state)
+
+    @app.on("state.#")
+    def everything(broadcast: Broadcast = GIVEN) -> None:
+        seen.append(broadcast.subject)
+
+    async with redpoll_app(app) as running:
+        await running.bus.broadcast.send({"name": "a", "number": 1}, subject="state.1.finished")
+        await until(lambda: len(seen) == 2)
+        await running.bus.broadcast.send(None, subject="state.1.begun")
+        await until(lambda: len(seen) == 3)
+    assert State("a", 1) in seen
+    assert {"state.1.finished", "state.1.begun"} == {each for each in seen if isinstance(each, str)}
+
+
+async def test_a_durable_listener_is_shared(redpoll_app: AppFactory) -> None:
+    """Broadcasts of a durable subscription wait for the app, and are handled once, however many work."""
+    seen: list[Any] = []
+
+    def make() -> App:
+        app = App()
+
+        @app.on("news", durable="readers")
+        async def read(body: int) -> None:
+            seen.append(body)
+
+        return app
+
+    one, two = make(), make()
+    async with redpoll_app(one, work=False) as running, redpoll_app(two, work=False):
+        async with one.work():
+            pass
+        for number in range(10):
+            await running.bus.broadcast.send(number, subject="news")
+        async with one.work(), two.work():
+            await until(lambda: len(seen) == 10)
+    assert sorted(seen) == list(range(10))
+
+
+async def test_a_declared_task_is_worked_on_elsewhere(redpoll_app: AppFactory) -> None:
+    """A program with the signature alone submits; it does not work on that queue."""
+    producer, consumer = App(), App()
+
+    def signature(path: str, width: int = 800) -> str: ...  # type: ignore[empty-body]
+
+    resize = producer.declare("images:resize", signature)
+
+    @consumer.task(queue="images", name="resize")
+    async def other_name(path: str, width: int = 800) -> str:
+        return f"{path} {width}"
+
+    async with redpoll_app(producer) as running:
+        handle = await resize.submit("a", width=3)
+        assert (await running.bus.queues.inspect("images")).consumers == 0
+        with pytest.raises(TypeError, match="height"):
+            await resize.submit("a", height=1)  # type: ignore[call-arg]
+        async with redpoll_app(consumer):
+            assert await handle.result() == "a 3"
+
+
+async def test_starting_and_closing() -> None:
+    """An app connects when it is entered, can be entered again, and says so where it is not."""
+    app = App("memory://")
+
+    @app.task
+    async def one() -> int:
+        return 1
+
+    with pytest.raises(UsageError, match="not started"):
+        await one.submit()
+    for _ in range(2):
+        async with app, app.work():
+            assert isinstance(app.bus, Bus)
+            assert await one.run() == 1
+            with pytest.raises(UsageError, match="is started"):
+                await app.start()
+    with pytest.raises(UsageError, match="not started"):
+        _ = app.bus
+
+
+async def test_the_url_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app without a URL has that of REDPOLL_URL, or else a hub on this machine."""
+    monkeypatch.delenv("REDPOLL_URL", raising=False)
+    assert App().url == "redpoll://127.0.0.1"
+    monkeypatch.setenv("REDPOLL_URL", "memory://mine")
+    assert redpoll.App().url == "memory://mine"
+
+
+async def test_queues_that_are_worked_on() -> None:
+    """Work on some queues is on no other, and serves no calls; a name without a function is an error."""
+    app = App("memory://")
+
+    @app.task(queue="a")
+    async def one() -> int:
+        return 1
+
+    @app.task(queue="b")
+    async def two() -> int:
+        return 2
+
+    @app.call
+    async def three() -> int:
+        return 3
+
+    async with app:
+        async with app.work(["a"]):
+            assert await one.run() == 1
+            assert await (await two.submit()).state() == "ready"
+            with pytest.raises(redpoll.NoRoute):
+                await three.call()
+        with pytest.raises(ConfigError, match="queues='c': is a queue without a function"):
+            app.work(["c"])
+        with pytest.raises(ConfigError, match="list of names"):
+            app.work("a")
+
+
+@pytest.mark.parametrize(
+    ("decorate", "text"),
+    [
+        (lambda app: app.task(queue="")(print), "queue"),
+        (lambda app: app.task(time_limit=-1)(print), "time_limit"),
+        (lambda app: app.task(3), "decorate a function"),
+        (lambda app: app.call(target="*")(print), "target"),
+        (lambda app: app.on("")(print), "subject"),
+        (lambda app: app.schedule(), "every"),
+        (lambda app: app.schedule("* * * * *", every=1), "every"),
+        (lambda app: app.declare("resize", print), "queue:name"),
+        (lambda app: [app.task(print), app.task(print)], "another function"),
+        (lambda app: [app.call(print), app.call(print)], "another function"),
+    ],
+)
+async def test_wrong_decorators(decorate: Any, text: str) -> None:
+    """What cannot be is told where the function is decorated."""
+    with pytest.raises(ConfigError, match=text):
+        decorate(App())
+
+
+async def test_functions_whose_arguments_cannot_be_sent_by_name() -> None:
+    """Starting refuses functions with arguments that have no names, and annotations that cannot be resolved."""
+    app = App("memory://")
+
+    @app.task
+    def many(*numbers: int) -> None: ...
+
+    with pytest.raises(ConfigError, match="sent by name"):
+        await app.start()
+    other = App("memory://")
+
+    @other.task
+    def unknown(value: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(ConfigError, match="Nowhere"):
+        await other.start()
