@@ -197,6 +197,21 @@ def test_nobody_is_kept_for_poison_that_is_gone(how: str) -> None:
     assert ("w", "b") in desk.deliveries()
 
 
+def test_a_poison_task_does_not_wait_for_a_stalled_worker() -> None:
+    """A worker that stalls is kept for a poison task no longer: another one is, and has it when its own tasks end."""
+    desk, _, worker = poisoned()
+    other = desk.consume("x", 2, "other")
+    desk.consume(other.peer, 1)
+    assert desk.deliveries() == [("x", "b")]
+    desk.broker.peers.stall(worker.peer, [], desk.now)
+    assert desk.queue.reserved is other.peer
+    desk.settle(other)
+    assert desk.deliveries() == [("x", "poison")]
+    desk.submit("c", "other")
+    desk.broker.peers.resume(worker.peer)
+    assert desk.deliveries() == [("w", "c")]
+
+
 def test_entries_of_ended_tasks_take_no_room() -> None:
     """Tasks that end in the middle of the FIFO leave it in bulk, and are never handed out."""
     desk = Desk()

@@ -72,6 +72,9 @@ class Peers:
         """
         peer.stalled = True
         peer.look_open()
+        if peer.solo is not None and peer.solo.reserved is peer:
+            # Nobody knows for how long: the poison task may have another one.
+            Queue.set_free(peer)
         for consumer, last in begun:
             self._work.give_back(consumer, [token for token in consumer.held if token > last], now)
 
