@@ -165,6 +165,31 @@ async def test_a_defect_of_the_hub(
 
 
 @pytest.mark.asyncio
+async def test_defects_of_the_hub_do_not_fill_its_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A defect is logged once for a time and kind of request, and the rest is counted; each request is answered."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr("redpoll.node.reports._WARN_EVERY", 1_000.0)
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            await bus.queues.declare("q")
+            monkeypatch.setattr(Queues, "pause", fail)
+            monkeypatch.setattr(Work, "consume", fail)
+            for _ in range(20):
+                with pytest.raises(BusError, match="internal error"):
+                    await bus.queues.pause("q")
+                with pytest.raises(BusError, match="internal error"):
+                    await bus.engine.consume("q")
+            assert caplog.text.count("Traceback") == 2
+    assert caplog.text.count("Traceback") == 4
+    assert caplog.text.count("(19 times since the last report)") == 2
+
+
+@pytest.mark.asyncio
 async def test_what_breaks_the_rules_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request for which the hub expels its client fails with the reason; the client is back, and does not repeat it."""
     expelled: list[object] = []

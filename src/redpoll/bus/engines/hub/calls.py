@@ -53,8 +53,8 @@ class Calls:
             client.reply(request, answer)
         except RedpollError as error:
             client.fail(request, error)
-        except Exception:  # noqa: BLE001  # logged there
-            client.fail_by_defect(request, name)
+        except Exception as error:  # noqa: BLE001  # logged there
+            self._turns.fail_by_defect(client, request, name, error)
         finally:
             client.calls -= 1
             if client.deferred:

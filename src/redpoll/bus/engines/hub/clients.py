@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +15,11 @@ from redpoll.bus.broker.permissions import Permissions
 from redpoll.bus.broker.queue import Consumer, Parked, Subscription
 from redpoll.bus.broker.queue import Peer as BrokerPeer
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.errors import BusError, RedpollError
+from redpoll.errors import RedpollError
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer
 
 __all__ = ["Client", "Watch"]
-
-_log = logging.getLogger("redpoll.bus")
 
 #: Records that wait for one client, and bytes that it was told since none waited. Beyond these what may be lost is, its
 #: messages wait to be released, and what is behind a call waits, as it does beyond so many calls that are under way.
@@ -189,11 +186,6 @@ class Client:
         """Answer a request with an error."""
         if request:
             self.say(p.FAILED, request, p.pack_error(error))
-
-    def fail_by_defect(self, request: int, what: object) -> None:
-        """Log the exception that is being handled, a defect of the hub, and answer the request with an internal error."""
-        _log.exception("request %r of client %s failed by a defect of the hub", what, self.member.name)
-        self.fail(request, BusError(f"internal error of the hub at {what!r}: its log has the traceback"))
 
     def flush(self) -> None:
         """Send queued records, as far as there is room."""

@@ -263,8 +263,9 @@ class HubServer:
         except RedpollError as error:
             if kind in p.ANSWERED:
                 client.fail(record[1], error)
-        except Exception:  # noqa: BLE001  # logged there
-            client.fail_by_defect(record[1] if kind in p.ANSWERED else 0, record[2] if kind == p.CALL else kind)
+        except Exception as error:  # noqa: BLE001  # logged there
+            what = record[2] if kind == p.CALL else kind
+            self._turns.fail_by_defect(client, record[1] if kind in p.ANSWERED else 0, what, error)
 
     # Clients
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -20,10 +21,13 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.recent import Recent
 from redpoll.bus.engines.hub.store import Store
-from redpoll.errors import RedpollError
+from redpoll.errors import BusError, RedpollError
 from redpoll.node.door import Peer
+from redpoll.node.reports import Repeated
 
 __all__ = ["Turns"]
+
+_log = logging.getLogger("redpoll.bus")
 
 _Claim: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 
@@ -76,6 +80,8 @@ class Turns:
         self._recalling = 0
         # They end with the store.
         self._reading: set[asyncio.Task[None]] = set()
+        # Defects of the hub by the kind of request; there are few.
+        self._defects: dict[object, Repeated] = {}
         self.end()
 
     def claim(self, client: Client, durable: bool, *record: Any) -> None:
@@ -94,6 +100,13 @@ class Turns:
             self._claims.append((say, (p.REPLY, request, value)))
         else:
             say(p.REPLY, request, value)
+
+    def fail_by_defect(self, client: Client, request: int, what: object, error: Exception) -> None:
+        """Log a defect of the hub, once a second for each kind of request, and answer the request with an internal error."""
+        if what not in self._defects:
+            self._defects[what] = Repeated(partial(_log_defect, what))
+        self._defects[what].note((client.member.name, error))
+        client.fail(request, BusError(f"internal error of the hub at {what!r}: its log has the traceback"))
 
     def watch_known(self, client: Client, request: int, number: int) -> None:
         """Watch the task that had the key of a publish before."""
@@ -132,6 +145,8 @@ class Turns:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        for defects in self._defects.values():
+            defects.close()
         for client in self.clients.values():
             client.member.open = False
 
@@ -250,6 +265,12 @@ class Turns:
         finally:
             self.end()
             self._arm()
+
+
+def _log_defect(what: object, count: int, last: tuple[str, Exception]) -> None:
+    client, error = last
+    times = "" if count == 1 else f" ({count:,} times since the last report)"
+    _log.error("request %r of client %s failed by a defect of the hub%s", what, client, times, exc_info=error)
 
 
 def _wall(now: float) -> float:
