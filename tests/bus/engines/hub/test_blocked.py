@@ -191,6 +191,26 @@ async def test_a_sink_without_prefetch_gives_back_too() -> None:
 
 
 @pytest.mark.asyncio
+async def test_taking_at_once_after_a_block() -> None:
+    """A call that takes what is there finds it, though the hub hands out nothing before it knows that the loop runs."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
+            await bus.queues.declare("q")
+            await bus.engine.consume("q", credit=0)
+            await other.tasks.submit("a", queue="q")
+            engine: Any = bus.engine
+            client = next(each for each in hub.hub._clients.values() if each.consumers)
+            hub.call(hub.hub.broker.peers.stall, client.member, [], 0.0)
+            await until(lambda: client.member.stalled, "the answer to the hub's question")
+            taking = asyncio.ensure_future(engine.take("q", 0))
+            engine.suspend(9)
+            delivery = await asyncio.wait_for(taking, PATIENCE)
+            assert await delivery.ack()
+            with pytest.raises(redpoll.QueueEmpty):
+                await engine.take("q", 0)
+
+
+@pytest.mark.asyncio
 async def test_a_task_that_is_taken_at_once_stays() -> None:
     """A call that takes what is there has asked for one task: it gets it though the loop was blocked as it came."""
     with running() as hub:

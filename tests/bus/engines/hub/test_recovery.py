@@ -19,13 +19,14 @@ from redpoll.address import Address
 from redpoll.bus import Envelope, Outcome, OutcomeKind, Task, TaskInfo
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import Write
-from redpoll.bus.engines.hub import asking
+from redpoll.bus.engines.hub import asking, member
+from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.rpc import server
 from redpoll.bus.state import EngineState
-from redpoll.errors import Closed, Expired, PeerLost, TaskError, TaskExpired, UsageError
+from redpoll.errors import Closed, Expired, NotConfirmed, PeerLost, TaskError, TaskExpired, UsageError
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
 from tests.node.support import PATIENCE, elapse, turns, until
@@ -145,6 +146,27 @@ async def test_slots_after_a_lost_link() -> None:
                     for handle in handles:
                         await handle.result(timeout=PATIENCE)
     assert sorted(begun) == list(range(6))
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_is_lost_on_its_way_to_a_taker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that takes what is there, and whose task is lost with its link, fails, and waits for no other one."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            task = await bus.tasks.submit(1, queue="q")
+            delivered = member._TAKE[p.DELIVER]
+
+            def lose(self: Any, *_: Any) -> None:
+                monkeypatch.setitem(member._TAKE, p.DELIVER, delivered)
+                self._greet()  # as where its session is over
+
+            monkeypatch.setitem(member._TAKE, p.DELIVER, lose)
+            with pytest.raises(NotConfirmed, match="the hub is gone"):
+                async with asyncio.timeout(PATIENCE):
+                    await bus.tasks.next(queue="q", timeout=0)
+            async with bus.tasks.next(queue="q", timeout=PATIENCE) as again:
+                assert again.id == task.id
+            assert not bus.engine._consumers  # type: ignore[attr-defined]
 
 
 @pytest.mark.asyncio

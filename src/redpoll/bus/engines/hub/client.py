@@ -280,8 +280,12 @@ class HubEngine(HubMember):
             if timeout == 0:
                 # It gets no second one: what comes counts as begun also where the loop is blocked meanwhile.
                 consumer.begun = sys.maxsize
-                if not await self._ask(p.TAKE, number, queue, again=False):
-                    raise QueueEmpty(queue, timeout)
+                steady = not self.suspended
+                while not await self._ask(p.TAKE, number, queue, again=False):
+                    if steady and not self.suspended:
+                        raise QueueEmpty(queue, timeout)
+                    # The hub hands out nothing until it knows that the loop runs again, which it is told now.
+                    steady = not self.suspended
             else:
                 if timeout is not None:
                     timer = self.loop.call_later(timeout, consumer.stop, QueueEmpty(queue, timeout))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -294,6 +295,11 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         self._beginning = False
         # The last request to give tasks back. What comes before its answer was handed out before it, and goes back too.
         self._returning: asyncio.Future[Any] | None = None
+
+    @property
+    def at_once(self) -> bool:
+        """True if it is for one task that is there, without waiting; whatever the hub hands it counts as begun."""
+        return self.begun == sys.maxsize
 
     @property
     def active(self) -> bool:

@@ -421,6 +421,11 @@ class HubMember(Asking):
                 request.future.cancel()
                 continue
             self._give_up(request, NotConfirmed(None, f"the hub is gone: {error}"))
+        asked = {each.record[2] for each in self._requests.values() if each.record[0] == p.TAKE}
+        for consumer in tuple(self._takes):
+            if consumer.at_once and consumer.number not in asked and not consumer.deliveries:
+                # Its task was lost with the link, and goes back; another one would be waited for.
+                consumer.stop(NotConfirmed(None, f"the hub is gone: {error}"))
 
     def _rejoin(self) -> None:
         """Ask for everything that this engine has: consumers, what they hold, subscriptions, watchers, answers."""
