@@ -14,6 +14,7 @@ import pytest
 
 import redpoll
 from redpoll import Config, ConfigError, Hub, Message, Node, UsageError
+from redpoll.bus.awaitables import OutcomeFuture
 from redpoll.bus.broker import Limits
 from redpoll.bus.engines.hub import calls, member, requests
 from redpoll.bus.engines.hub import protocol as p
@@ -236,6 +237,28 @@ async def test_a_withdrawn_publish_is_forgotten() -> None:
             assert (await bus.queues.inspect("q")).waiting == 0
             await until(lambda: not bus.engine._requests, "the hub's answer")  # type: ignore[attr-defined]
             assert await first.state() == "ready"
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_watch_is_forgotten() -> None:
+    """Watching a task keeps nothing where it is cancelled, sent or not, or before its answer is taken up."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
+            task = await other.tasks.submit(1, queue="q")
+            engine: Any = bus.engine
+            for count in range(4):
+                watching = asyncio.ensure_future(engine.watch(task.id, OutcomeFuture()))
+                for _ in range(count):
+                    await asyncio.sleep(0)
+                watching.cancel()
+                await asyncio.wait([watching])
+                assert not engine._watchers
+            watching = asyncio.ensure_future(engine.watch(task.id, OutcomeFuture()))
+            await until(lambda: watching._fut_waiter is None or watching._fut_waiter.done(), "the answer")
+            watching.cancel()
+            await asyncio.wait([watching])
+            assert len(engine._watchers) == (not watching.cancelled())
+            await until(lambda: not engine._requests, "the hub's answers")
 
 
 @pytest.mark.asyncio

@@ -40,7 +40,6 @@ from redpoll.errors import (
     PayloadTooLarge,
     QueueEmpty,
     QueueFull,
-    RedpollError,
     UnknownTask,
     UsageError,
 )
@@ -205,7 +204,7 @@ class HubEngine(HubMember):
         )
 
     def withdraw(self, number: int) -> None:
-        """For publishes that nobody waits for any more."""
+        """Forget a request that nobody waits for any more; a publish that waits for room waits no more."""
         request = self._requests.get(number)
         if request is None or self.refusal() is not None:
             return
@@ -367,8 +366,9 @@ class HubEngine(HubMember):
         self._watchers[request] = (watcher, number)
         try:
             await future
-        except RedpollError:
+        except BaseException:
             self._watchers.pop(request, None)
+            self.withdraw(request)
             raise
 
     # -- schedules
