@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import itertools
 import socket
 import sys
@@ -396,6 +397,37 @@ async def test_timeouts_of_answered_publishes_are_forgotten(monkeypatch: pytest.
             for _ in range(100):
                 await bus.tasks.submit(b"x", queue="q", timeout=60)
             assert len(bus.engine._timeouts) < 16  # type: ignore[attr-defined]
+
+
+@pytest.mark.asyncio
+async def test_timeouts_of_lost_links_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits over many losses of the link has one timeout, and a loss costs no look at all of them for each."""
+    monkeypatch.setattr(asking, "_TIMEOUTS", 4)
+    looks = 0
+    sort = heapq.heapify
+
+    def count(timeouts: list[Any]) -> None:
+        nonlocal looks
+        looks += 1
+        sort(timeouts)
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            await bus.queues.declare(redpoll.bus.QueueSpec("q", max_length=1))
+            await bus.tasks.submit("first", queue="q")
+            waiting = [asyncio.ensure_future(bus.tasks.submit(1, queue="q", dedup=f"{n}")) for n in range(100)]
+            engine: Any = bus.engine
+            await until(lambda: len(engine._requests) == 100, "the publishes")
+            monkeypatch.setattr(heapq, "heapify", count)
+            for _ in range(8):
+                engine._greet()
+                await until(lambda: not engine.linked, "the loss")
+                await until(lambda: engine.linked, "the link")
+            assert len(engine._timeouts) <= 2 * 100 + 4 + 1
+            assert looks <= 8
+            for each in waiting:
+                each.cancel()
+            await asyncio.wait(waiting)
 
 
 @pytest.mark.asyncio

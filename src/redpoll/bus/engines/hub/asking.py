@@ -227,14 +227,19 @@ class Asking:
     def _limit(self, number: int, timeout: float) -> None:
         when = self.loop.time() + timeout
         if len(self._timeouts) > 2 * len(self._requests) + _TIMEOUTS:
-            # Those of requests that were answered long before.
-            self._timeouts = [each for each in self._timeouts if each[1] in self._requests]
+            # Those of requests that were answered long before, or that waited before the last loss of the link.
+            self._timeouts = [each for each in self._timeouts if self._is_current(*each)]
             heapq.heapify(self._timeouts)
         heapq.heappush(self._timeouts, (when, number))
         if self._timeouts[0][1] == number:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.loop.call_at(when, _time_out, weakref.ref(self))
+
+    def _is_current(self, when: float, number: int) -> bool:
+        """Return True if a timeout may end its request."""
+        request = self._requests.get(number)
+        return request is not None and (request.absence is None or when >= request.absence)
 
     def _limit_absence(self, number: int, request: Request) -> None:
         if request.absence is not None:
