@@ -28,7 +28,7 @@ class Tokens:
 
     For example::
 
-        [night - worker]
+        [night_worker]
         token = "5a2f…"
         work = ["night"]
         submit = ["night", "images.#"]
