@@ -14,12 +14,19 @@ import redpoll
 from redpoll.bus import Bus, EngineState, QueueSpec, Task
 from redpoll.errors import DialFailed, RedpollError, SpecConflict
 from redpoll.testing import Faults
-from tests.bus.engines.amqp.support import BRIEF, Consumers, Way, elapse, pair, states, until, within
+from tests.bus.engines.amqp.support import BRIEF, PATIENCE, Consumers, Way, elapse, pair, states, until, within
 from tests.ports import free_port
 from tests.rabbitmq import Broker, serves
 
 pytestmark = [pytest.mark.broker, pytest.mark.asyncio]
 nightly = pytest.mark.nightly
+
+
+async def know(bus: Bus, names: set[str]) -> None:
+    """Wait until a bus knows these queues, and no others."""
+    async with asyncio.timeout(PATIENCE):
+        while set(await bus.queues.names()) != names:
+            await elapse(0.01)
 
 
 def lose(way: Way, broker: Broker, how: str) -> None:
@@ -243,6 +250,37 @@ async def test_07_restarted_server(rabbitmq: Broker) -> None:
                 task.set_result(None)
 
 
+@nightly
+async def test_07_killed_server(rabbitmq: Broker) -> None:
+    """A server that was killed has lost the list of queues: old and new programs share one again, with all settings."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        await bus.queues.declare(QueueSpec("limited", max_length=7))
+        await bus.queues.declare(QueueSpec("deleted"))
+        await bus.queues.delete("deleted")
+        for number in range(2):
+            rabbitmq.server.kill()
+            await until(lambda: bus.state is EngineState.RECONNECTING, "the engine to notice")
+            rabbitmq.server.start()
+            await serves(rabbitmq.server)
+            async with asyncio.timeout(60):
+                await bus.status.wait_for(EngineState.READY, EngineState.DEGRADED)
+            # Without the list queues are declared and used all the same.
+            await within(bus.tasks.submit(number, queue=f"during-{number}"))
+            async with asyncio.timeout(60):
+                await bus.status.wait_for(EngineState.READY)
+            await within(bus.queues.declare(QueueSpec(f"after-{number}", max_length=5)))
+            async with redpoll.connect(rabbitmq.url) as other:
+                await until(lambda: other.state is EngineState.READY, "the other engine")
+                names = {"limited", *(f"{each}-{past}" for past in range(number + 1) for each in ("during", "after"))}
+                await know(other, names)
+                for name in ("limited", f"after-{number}"):
+                    with pytest.raises(SpecConflict, match="max_length"):
+                        await other.queues.declare(QueueSpec(name, max_length=6))
+            async with bus.tasks.next(f"during-{number}", timeout=20) as task:
+                assert task.data == number
+                task.set_result(None)
+
+
 async def test_08_settings_of_a_queue_that_is_there(rabbitmq: Broker) -> None:
     """Another spec is a conflict that names the field, and ends nothing else."""
     got: list[int] = []
@@ -321,6 +359,25 @@ async def test_09_wrong_password(rabbitmq: Broker) -> None:
             seen = way.stats().connections
             await elapse(2.0)
             assert way.stats().connections - seen < 15
+
+
+async def test_09_many_clients_begin_at_once(rabbitmq: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """Clients that are the first ones of a virtual host, at the same time, set it up without a lost connection."""
+    buses = [redpoll.connect(rabbitmq.url, connect_timeout=PATIENCE) for _ in range(8)]
+    seen = [states(bus) for bus in buses]
+
+    async def begin(bus: Bus, number: int) -> None:
+        await bus.__aenter__()
+        await bus.queues.declare(QueueSpec(f"q{number}"))
+
+    with caplog.at_level(logging.WARNING):
+        await asyncio.gather(*(begin(bus, number) for number, bus in enumerate(buses)))
+        await until(lambda: all(bus.state is EngineState.READY for bus in buses), "all")
+        for bus in buses:
+            await know(bus, {f"q{number}" for number in range(8)})
+            await bus.close()
+    assert not caplog.records
+    assert all("reconnecting" not in each for each in seen)
 
 
 @nightly

@@ -3,6 +3,10 @@
 AMQP cannot say how a queue was declared, nor which queues there are. The stream puts the declarations of all programs into
 one order, which each of them applies in the same way: the first declaration of a name counts until the queue is deleted,
 or an update takes its place.
+
+On each connection the stream is read anew, since it may be another one. RabbitMQ 3.10 loses the streams of a server that was
+killed: it refuses to declare, to consume and to delete them. The next one has a number behind its name, and those who
+know settings write them into it.
 """
 
 from __future__ import annotations
@@ -16,10 +20,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
+from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.link import Channel, Rejected
 from redpoll.bus.engines.amqp.publishing import Publisher, Sending
 from redpoll.bus.engines.amqp.session import Session
-from redpoll.bus.engines.amqp.topology import CATALOGUE, catalogue
 from redpoll.bus.engines.amqp.wire import Content, Properties
 from redpoll.bus.records import QueueSpec
 from redpoll.errors import RedpollError
@@ -35,6 +39,10 @@ _EMPTY: Final = 0.1
 _PATIENCE: Final = 0.5
 #: Seconds that a record may take to come back.
 _WRITTEN: Final = 5.0
+#: Seconds between two looks where another program is making the stream.
+_PAUSE: Final = 0.05
+#: Seconds for which a lost stream is waited for, of one server and of a cluster; and the number of those that may be lost.
+_LOST, _LOST_CLUSTER, _NUMBERS = 3.0, 30.0, 100
 
 
 class Catalogue:
@@ -55,42 +63,89 @@ class Catalogue:
         self._session = session
         self._publisher = publisher
         self._changed = changed
+        self._name = ""
         self._channel: Channel | None = None
-        self._next = 0
-        self._end = 0
+        # What was read so far, until that is everything that the stream had at first; None is a queue that was deleted.
+        self._reading: dict[str, QueueSpec | None] | None = None
+        self._next = self._end = 0
         self._caught_up: asyncio.Future[None] | None = None
+        self._lost_at: float | None = None
+        # Records that did not come back yet, and those who wait for that.
+        self._unwritten: dict[str, dict[str, Any]] = {}
         self._writing: dict[str, asyncio.Future[None]] = {}
 
+    # -- the stream
+
     async def restore(self) -> None:
-        """Declare the stream, and read what is new in it."""
-        await self._session.declare_queue(catalogue())
-        channel = await self._session.incoming.channel(self._closed)
-        await channel.ask("basic.qos", 0, _PREFETCH, 0)
-        start: int | str = self._next or "first"
+        """Declare the stream, and read it."""
+        self._name = await self._found()
+        self._reading, self._next, self._end = {}, 0, 0
         caught_up = self._caught_up = asyncio.get_running_loop().create_future()
-        self._channel = channel
-        # The last records say how far to read: nothing else does, not even the number of messages.
-        await channel.consume(CATALOGUE, "last", self._last, bool, arguments={"x-stream-offset": "last"})
-        await channel.consume(CATALOGUE, "catalogue", self._came, self._cancelled, arguments={"x-stream-offset": start})
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_EMPTY):
-                await asyncio.shield(caught_up)
-        if self._end > self._next:
+        async with self._session.incoming.opening(self._closed) as channel:
+            await channel.ask("basic.qos", 0, _PREFETCH, 0)
+            self._channel = channel
+            # The last records say how far to read: nothing else does, not even the number of messages.
+            for tag, take, start in (("last", self._last, "last"), ("catalogue", self._came, "first")):
+                await channel.consume(self._name, tag, take, self._cancelled, arguments={"x-stream-offset": start})
+            for number in self._unwritten:
+                self._send(number)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_EMPTY):
                     await asyncio.shield(caught_up)
-        await channel.cancel("last")
+            if self._end > self._next:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PATIENCE):
+                        await asyncio.shield(caught_up)
+            if not self._end:
+                self._write_all(self.specs)
 
-    def _last(self, content: Content) -> None:
-        if self._channel is not None:
-            self._channel.settle(content.arguments[1])
-        self._end = max(self._end, (content.properties.headers or {}).get("x-stream-offset", 0) + 1)
-        self._look_caught_up()
+    async def _found(self) -> str:
+        """Return the name of the stream, which is made if there is none."""
+        lost: Rejected | None = None
+        number = 0
+        while number < _NUMBERS:
+            declaration = t.catalogue(number)
+            try:
+                await self._session.ask("queue.declare", 0, declaration.name, 1, {})
+                missing = False
+            except Rejected as error:
+                if error.code != 404:
+                    raise
+                if "no queue" not in error.text:
+                    lost = error
+                    number += 1
+                    continue
+                missing = True
+            if missing and lost is not None:
+                now = self._session.time()
+                self._lost_at = now if self._lost_at is None else self._lost_at
+                if now - self._lost_at < (_LOST_CLUSTER if self._session.several else _LOST):
+                    raise lost
+            if await self._is_made(declaration, missing):
+                return declaration.name
+            await asyncio.sleep(_PAUSE)
+        raise lost or Rejected(404, "there is no stream")
 
-    def _look_caught_up(self) -> None:
-        caught_up = self._caught_up
-        if caught_up is not None and not caught_up.done() and 0 < self._end <= self._next:
-            caught_up.set_result(None)
+    async def _is_made(self, declaration: t.Declaration, missing: bool) -> bool:
+        """Make the stream if it is missing; return False while another program does so.
+
+        RabbitMQ 3.10 answers with an internal error, and ends the connection, where two make a stream at the same time, and
+        where one is consumed that is being made.
+        """
+        lock = t.lock(declaration.name)
+        try:
+            if missing:
+                await self._session.declare_queue(lock)
+            try:
+                if missing:
+                    await self._session.declare_queue(declaration)
+            finally:
+                await self._session.ask("queue.delete", 0, lock.name, 0)
+        except Rejected as error:
+            if error.code != 405:
+                raise
+            return False
+        return True
 
     def suspend(self, _: Exception) -> None:
         """Note that its channel is gone."""
@@ -103,37 +158,93 @@ class Catalogue:
     def _cancelled(self) -> None:
         self._session.restore_soon(self, "the server ended its consumer", 0.5)
 
-    def _came(self, content: Content) -> None:
-        properties = content.properties
-        offset = (properties.headers or {}).get("x-stream-offset", self._next)
+    # -- what is read
+
+    def _settle(self, content: Content) -> int:
+        """Acknowledge a record, and return its number in the stream, from 1."""
         if self._channel is not None:
             self._channel.settle(content.arguments[1])
-        if offset < self._next:
-            return  # a chunk begins before what was asked for
-        self._next = offset + 1
+        offset: int = (content.properties.headers or {}).get("x-stream-offset", 0)
+        return offset + 1
+
+    def _last(self, content: Content) -> None:
+        self._end = max(self._end, self._settle(content))
+        self._look_soon()
+
+    def _came(self, content: Content) -> None:
+        self._next = self._settle(content)
+        number = content.properties.message_id or ""
+        self._unwritten.pop(number, None)
         try:
-            self._apply(json.loads(content.body))
+            record = json.loads(content.body)
+            if self._reading is None:
+                self._apply(record)
+            else:
+                name, spec = _read(record)
+                if record["change"] != "new" or self._reading.get(name) is None:
+                    self._reading[name] = spec
         except (ValueError, KeyError, TypeError, RedpollError) as error:
             _log.warning("a record in the list of queues cannot be read: %s", error)
-        future = self._writing.pop(properties.message_id or "", None)
-        if future is not None and not future.done():
-            future.set_result(None)
-        self._look_caught_up()
+        if self._reading is not None:
+            self._look_soon()
+        elif number in self._writing and not self._writing[number].done():
+            self._writing[number].set_result(None)
+
+    def _look_soon(self) -> None:
+        if self._reading is not None and 0 < self._end <= self._next:
+            # Records that came together are read together.
+            asyncio.get_running_loop().call_soon(self._look, self._reading)
+
+    def _look(self, reading: dict[str, QueueSpec | None]) -> None:
+        """Apply what was read, once that is everything."""
+        if self._reading is not reading:
+            return
+        self._reading = None
+        self._lost_at = None
+        unknown = {name: spec for name, spec in self.specs.items() if name not in reading}
+        for name, spec in reading.items():
+            self._set(name, spec)
+        self._write_all(unknown)
+        for number, future in self._writing.items():
+            if number not in self._unwritten and not future.done():
+                future.set_result(None)
+        if self._caught_up is not None and not self._caught_up.done():
+            self._caught_up.set_result(None)
+        if self._channel is not None:
+            self._session.spawn(self._channel.cancel("last"))
 
     def _apply(self, record: dict[str, Any]) -> None:
-        name = record["name"]
-        if record["change"] == "delete":
-            if self.specs.pop(name, None) is not None:
-                self._changed(name, None)
+        name, spec = _read(record)
+        if record["change"] != "new" or name not in self.specs:
+            self._set(name, spec)
+
+    def _set(self, name: str, spec: QueueSpec | None) -> None:
+        if self.specs.get(name) == spec:
             return
-        if record["change"] == "new" and name in self.specs:
-            return
-        values = record["spec"]
-        known = {key: value for key, value in values.items() if key in QueueSpec.__dataclass_fields__}
-        spec = QueueSpec(**{**known, "topics": tuple(known.get("topics", ()))})
-        if self.specs.get(name) != spec:
+        if spec is None:
+            del self.specs[name]
+        else:
             self.specs[name] = spec
-            self._changed(name, spec)
+        self._changed(name, spec)
+
+    # -- what is written
+
+    def _note(self, change: str, name: str, spec: QueueSpec | None) -> str:
+        number = uuid.uuid4().hex
+        self._unwritten[number] = {"change": change, "name": name, "spec": None if spec is None else asdict(spec)}
+        if self._channel is not None:
+            self._send(number)
+        return number
+
+    def _send(self, number: str) -> None:
+        properties = Properties("application/json", delivery_mode=2, message_id=number)
+        self._publisher.send(Sending("", self._name, properties, json.dumps(self._unwritten[number]).encode()))
+
+    def _write_all(self, specs: dict[str, QueueSpec]) -> None:
+        """Write settings that the stream does not have: it is another one than before."""
+        noted = {record["name"] for record in self._unwritten.values()}
+        for name in specs.keys() - noted:
+            self._note("new", name, specs[name])
 
     async def write(self, change: str, name: str, spec: QueueSpec | None) -> QueueSpec | None:
         """Write a record, and return the settings of the queue that count after it.
@@ -143,19 +254,26 @@ class Catalogue:
             name: Name of the queue.
             spec: The settings; None deletes.
         """
-        record = {"change": change, "name": name, "spec": None if spec is None else asdict(spec)}
-        number = uuid.uuid4().hex
-        properties = Properties("application/json", delivery_mode=2, message_id=number)
+        number = self._note(change, name, spec)
         future = self._writing[number] = asyncio.get_running_loop().create_future()
-        sending = Sending("", CATALOGUE, properties, json.dumps(record).encode(), mandatory=True, again=True)
-        self._publisher.send(sending)
         try:
-            async with asyncio.timeout(_WRITTEN):
-                await sending.wait()
+            async with asyncio.timeout(0.0 if self._session.is_blocked or self._lost_at is not None else _WRITTEN):
                 await future
         except TimeoutError:
-            # The servers that have the stream are away: it has the record later.
-            self._apply(record)
+            # Nobody reads it now: the stream has it later.
+            self._apply(self._unwritten[number])
         finally:
             self._writing.pop(number, None)
         return self.specs.get(name)
+
+
+def _read(record: dict[str, Any]) -> tuple[str, QueueSpec | None]:
+    """Return the name and the settings of a record.
+
+    Raises:
+        Exception: It cannot be read.
+    """
+    if record["change"] == "delete":
+        return record["name"], None
+    known = {key: value for key, value in record["spec"].items() if key in QueueSpec.__dataclass_fields__}
+    return record["name"], QueueSpec(**{**known, "topics": tuple(known.get("topics", ()))})

@@ -176,10 +176,10 @@ def _dead(spec: QueueSpec) -> Declaration:
     return Declaration(name, _DURABLE, arguments, tuple((DEAD, each) for each in levels(spec)))
 
 
-def catalogue() -> Declaration:
-    """Return the stream of the settings of queues."""
+def catalogue(number: int = 0) -> Declaration:
+    """Return the stream of the settings of queues, or the one behind so many that the server lost."""
     arguments = {"x-queue-type": "stream", "x-max-length-bytes": 2**24, "x-stream-max-segment-size-bytes": 2**22}
-    return Declaration(CATALOGUE, _DURABLE, arguments)
+    return Declaration(f"{CATALOGUE}.{number}" if number else CATALOGUE, _DURABLE, arguments)
 
 
 def inbox(name: str, seconds: float, most: int, replicated: bool = False) -> Declaration:
