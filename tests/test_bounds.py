@@ -425,6 +425,10 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "tasks waiting to be sent to a client of a hub": [
             "bus/engines/hub/test_server.py::test_tasks_of_a_client_that_does_not_read_are_bounded"
         ],
+        "bytes of messages for a RabbitMQ that is away or reads nothing, and of those that it has not confirmed": [
+            "bus/engines/amqp/test_pitfalls_publishing.py::test_16_what_waits_is_bounded",
+            "bus/engines/amqp/test_pitfalls_publishing.py::test_20_a_server_that_does_not_read",
+        ],
         "wait for a hub that is away, of operations without a timeout": [
             "bus/engines/hub/test_recovery.py::test_operations_wait_for_an_absent_hub_with_a_limit"
         ],

@@ -1,4 +1,4 @@
-"""Pitfalls 15 to 19 of AMQP clients: what becomes of a message that is published.
+"""Pitfalls 15 to 20 of AMQP clients: what becomes of a message that is published.
 
 Pitfall 18 is about benchmarks that compare confirmed publishes with others: benchmarks/ says of each row what is confirmed.
 """
@@ -14,6 +14,7 @@ import pytest
 
 import redpoll
 from redpoll.bus import EngineState, QueueSpec
+from redpoll.bus.engines.amqp.engine import AmqpEngine
 from redpoll.errors import Closed, Expired, NoRoute, NotConfirmed, QueueFull, RedpollError, SendError
 from redpoll.testing import Faults
 from tests.bus.engines.amqp.support import BRIEF, Way, elapse, pair, until, within
@@ -179,3 +180,39 @@ async def test_19_each_publish_has_its_own_end(rabbitmq: Broker) -> None:
         assert {type(each) for each in ends[3::4]} == {NoRoute}
         assert not [each for each in ends[::4] if isinstance(each, BaseException)]
         assert (await bus.queues.inspect("good")).ready == 30
+
+
+async def test_20_a_server_that_does_not_read(rabbitmq: Broker) -> None:
+    """What is submitted to a connected server that reads nothing is bounded: some of it waits, the rest fails unsent."""
+    async with Way(rabbitmq) as way, pair(way, heartbeat=20) as (bus, other):
+        await bus.queues.declare("q")
+        engine = bus.engine
+        assert isinstance(engine, AmqpEngine)
+        transport = engine.session.outgoing.transport
+        assert transport is not None
+        way.freeze(to="present")
+        body, most = bytes(1_000_000), 0
+        # All of one turn, and one after the other.
+        waiting = [asyncio.ensure_future(bus.tasks.submit(body, queue="q", no_reply=True)) for _ in range(20)]
+        for _ in range(100):
+            waiting.append(asyncio.ensure_future(bus.tasks.submit(body, queue="q", no_reply=True)))
+            await asyncio.sleep(0)
+            most = max(most, transport.get_write_buffer_size())
+        await until(lambda: any(each.done() for each in waiting), "a refusal")
+        assert most < 4_000_000
+        refused = [each for each in waiting if each.done()]
+        assert 10 < len(refused) < 60
+        for each in refused:
+            error = each.exception()
+            assert isinstance(error, QueueFull)
+            assert not error.sent
+        # One that may not wait for long ends in its time, never sent, and makes room.
+        with pytest.raises(SendError) as failed:
+            await bus.tasks.submit(1, queue="q", no_reply=True, timeout=0.2)
+        assert not failed.value.sent
+        await until(lambda: bus.state is EngineState.DEGRADED, "the engine to say so")
+        way.thaw()
+        kept = [each for each in waiting if each not in refused]
+        await within(asyncio.gather(*kept), 60)
+        await until(lambda: bus.state is EngineState.READY, "the engine")
+        assert sum((await drained(other, "q")).values()) == len(kept)

@@ -18,7 +18,16 @@ from redpoll.bus.engines.amqp.wire import Content
 from redpoll.bus.engines.handles import ENDINGS, NOTHING, EngineDelivery
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.records import Publication, check_flags, check_publishing
-from redpoll.errors import Closed, NoRoute, PayloadTooLarge, RedpollError, ResultTooLarge, Unsupported, UsageError
+from redpoll.errors import (
+    Closed,
+    NoRoute,
+    PayloadTooLarge,
+    QueueFull,
+    RedpollError,
+    ResultTooLarge,
+    Unsupported,
+    UsageError,
+)
 
 __all__ = ["AmqpDelivery", "attempt_of"]
 
@@ -222,7 +231,8 @@ class AmqpDelivery(EngineDelivery):
 
             def told(error: RedpollError | None) -> None:
                 if not isinstance(error, Closed):
-                    settle(requeue)
+                    # What found no place was not told: the task goes back.
+                    settle(True if isinstance(error, QueueFull) and not sending.sent else requeue)
 
             sending = Sending("", reply, properties, body, mandatory=True, again=True, then=told)
         self._desk.publisher.send(sending)

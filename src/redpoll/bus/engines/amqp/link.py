@@ -27,6 +27,9 @@ _log = logging.getLogger("redpoll.bus")
 _CHANNELS: Final = 2_047
 #: Size of the largest frame, in bytes, where the server names no smaller one.
 _FRAME: Final = 131_072
+#: Bytes that wait for a server that does not read, before the owner is told; and that are kept for the end of a turn.
+_BUFFER: Final = 2**20
+_CHUNK: Final = 2**18
 #: Parts of the heartbeat's time without a sign of life, after which the owner is told, and after which the link is lost.
 _SUSPECT: Final = 0.75
 _DEAD: Final = 1.25
@@ -82,6 +85,9 @@ class Owner(Protocol):
 
     def blocked(self, link: Link, reason: str | None) -> None:
         """Note that the server reads no more, and why; None: it reads again."""
+
+    def filled(self, link: Link, full: bool) -> None:
+        """Note that the server does not read as fast as is written, or that it caught up."""
 
     def suspected(self, link: Link, seconds: float | None) -> None:
         """Note that the server was silent for so long; None: it is heard again."""
@@ -343,6 +349,7 @@ class Link(asyncio.Protocol):
         self._channel_max = _CHANNELS
         self._next = 0
         self._out: list[bytes | memoryview] = []
+        self._size = 0
         self._armed = False
         self._last_read = 0.0
         self._suspect = False
@@ -363,7 +370,16 @@ class Link(asyncio.Protocol):
         """Begin the handshake."""
         self.transport = cast("asyncio.Transport", transport)
         self._last_read = self.loop.time()
+        self.transport.set_write_buffer_limits(_BUFFER)
         self.transport.write(HEADER)
+
+    def pause_writing(self) -> None:
+        """Tell the owner."""
+        self._owner.filled(self, True)
+
+    def resume_writing(self) -> None:
+        """Tell the owner."""
+        self._owner.filled(self, False)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes."""
@@ -437,7 +453,12 @@ class Link(asyncio.Protocol):
         """Send bytes with the others of this turn of the loop."""
         if self._error is None:
             self._out += parts
-            self.arm()
+            for part in parts:
+                self._size += len(part)
+            if self._size > _CHUNK:
+                self._flush()
+            else:
+                self.arm()
 
     def arm(self) -> None:
         """Send what there is at the end of this turn of the loop."""
@@ -451,7 +472,7 @@ class Link(asyncio.Protocol):
         for each in flushing:
             each()
         self._armed = False
-        out, self._out = self._out, []
+        out, self._out, self._size = self._out, [], 0
         if out and self._error is None and self.transport is not None:
             data = out[0] if len(out) == 1 else b"".join(out)
             beat = self._beat

@@ -15,8 +15,9 @@ from redpoll.errors import NoRoute, NotAuthorized, NotConfirmed, QueueFull, Redp
 
 __all__ = ["Alarm", "Alarms", "Publisher", "Sending"]
 
-#: Bytes that wait for a connection, or for the server to read again.
+#: Bytes of bodies that wait for a connection, or for the server to read again; and of those that it has not confirmed.
 _WAITING_BYTES: Final = 64 * 2**20
+_SENT_BYTES: Final = 64 * 2**20
 #: Seconds between two looks whether the server still reads.
 _LOOK: Final = 0.1
 
@@ -205,7 +206,7 @@ class Publisher:
         self._session = session
         self._channel: Channel | None = None
         self._waiting: dict[Sending, None] = {}
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._sent_bytes = 0
         self._loop = asyncio.get_running_loop()
         session.unanswered.append(self._longest)
 
@@ -214,13 +215,19 @@ class Publisher:
         self.held.pop(sending, None)
         if sending.ended:
             return
-        if self._channel is not None and self._channel.usable and not self._waiting and not self._session.is_blocked:
-            self._write(self._channel, sending)
+        channel = self._channel
+        if channel is not None and channel.usable and not self._waiting and self._takes:
+            self._write(channel, sending)
         elif self._waiting_bytes and self._waiting_bytes + len(sending.body) > _WAITING_BYTES:
             sending.end(QueueFull(None, _WAITING_BYTES, "bytes", queue=sending.key))
         else:
             self._waiting[sending] = None
             self._waiting_bytes += len(sending.body)
+
+    @property
+    def _takes(self) -> bool:
+        session = self._session
+        return not session.is_blocked and not session.is_full and self._sent_bytes < _SENT_BYTES
 
     def withdraw(self, sending: Sending) -> bool:
         """Take back what was not sent; return False if it was."""
@@ -234,12 +241,13 @@ class Publisher:
     def _write(self, channel: Channel, sending: Sending) -> None:
         sending.sent = True
         sending.since = self._loop.time()
+        self._sent_bytes += len(sending.body)
         tag = channel.publish(sending.exchange, sending.key, sending.properties, sending.body, sending.mandatory)
         self.unconfirmed[tag] = sending
 
     def resume(self) -> None:
         """Send what waits, as far as the server reads."""
-        while self._waiting and self._channel is not None and not self._session.is_blocked:
+        while self._waiting and self._channel is not None and self._takes:
             sending = next(iter(self._waiting))
             del self._waiting[sending]
             self._waiting_bytes -= len(sending.body)
@@ -257,7 +265,7 @@ class Publisher:
     def suspend(self, error: Exception) -> None:
         """Settle what was sent: it is not known whether it arrived."""
         self._channel = None
-        open_ones, self.unconfirmed = self.unconfirmed, {}
+        open_ones, self.unconfirmed, self._sent_bytes = self.unconfirmed, {}, 0
         again: dict[Sending, None] = {}
         for sending in open_ones.values():
             if sending.again:
@@ -299,10 +307,13 @@ class Publisher:
             sending = self.unconfirmed.pop(each, None)
             if sending is None:
                 continue  # it was returned
+            self._sent_bytes -= len(sending.body)
             if taken:
                 sending.end(None)
             else:
                 sending.refused(self)
+        if self._waiting:
+            self.resume()
 
     def _returned(self, content: Content) -> None:
         _, _, exchange, key = content.arguments
@@ -310,6 +321,7 @@ class Publisher:
         for tag, sending in self.unconfirmed.items():
             if sending.key == key and sending.exchange == exchange and sending.properties.message_id == name:
                 del self.unconfirmed[tag]
+                self._sent_bytes -= len(sending.body)
                 sending.no_route()
                 return
 

@@ -99,6 +99,7 @@ class Session:
         several: True if it has several hosts, which are a cluster.
         ready: True while all is restored that can be.
         is_blocked: True while the server reads no publishes.
+        is_full: True while it does not read them as fast as they are written.
         settled: Waits for the confirmations of what was published.
         unanswered: Functions that return the seconds for which something waits for the server, and its name.
     """
@@ -110,7 +111,7 @@ class Session:
         self.incoming: Link
         self.generation = 0
         self.ready = False
-        self.is_blocked = False
+        self.is_blocked = self.is_full = False
         self.unanswered: list[Callable[[], tuple[float, str] | None]] = [self._longest_ask]
         self.settled: Callable[[], Coroutine[Any, Any, None]] = _nothing
         self.last_error: Exception | None = None
@@ -264,7 +265,7 @@ class Session:
         for link in links:
             link.abort(Broken(f"the other connection is lost: {error}"))
         self._declaring = None
-        self.is_blocked = False
+        self.is_blocked = self.is_full = False
         self._reasons.clear()
         self._parked.clear()
         for entity in list(self._entities):
@@ -324,6 +325,13 @@ class Session:
         self._reason("blocked", None if reason is None else f"RabbitMQ reads no publishes: {reason}")
         if reason is None:
             self._unblocked()
+
+    def filled(self, link: Link, full: bool) -> None:
+        """Have publishes wait."""
+        if link is self.outgoing:
+            self.is_full = full
+            if not full:
+                self._unblocked()
 
     def _unblocked(self) -> None:
         for entity in list(self._entities):
