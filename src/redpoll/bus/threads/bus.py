@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from redpoll.blocking.verbs import Attribute, Face, verb, wait
 from redpoll.bus.bus import Bus, Queues, connect
@@ -19,6 +19,9 @@ from redpoll.bus.threads.home import Home
 from redpoll.bus.threads.messages import BlockingBroadcasts, BlockingNotifications, BlockingNotifier, BlockingRpc
 from redpoll.bus.threads.tasks import BlockingTasks
 from redpoll.errors import Closed
+
+if TYPE_CHECKING:
+    from redpoll.bus.threads.foreign import BlockingForeign
 
 __all__ = ["BlockingBus", "BlockingQueues", "BlockingStatus"]
 
@@ -109,6 +112,18 @@ class BlockingBus:
     def state(self) -> EngineState:
         """The state of the engine."""
         return self._home.bus.state
+
+    @property
+    def foreign(self) -> BlockingForeign:
+        """Exchanges and queues that are not redpoll's, of an engine that has such: ``amqp://``.
+
+        Raises:
+            Unsupported: The engine has none.
+        """
+        # Imported where it is used: other engines do without.
+        from redpoll.bus.threads.foreign import BlockingForeign
+
+        return BlockingForeign(self._home, self._home.bus.foreign)
 
     def healthy(self) -> bool:
         """Return True if all workers, servers and subscriptions are active, and the engine answers."""

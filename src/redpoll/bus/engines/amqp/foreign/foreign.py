@@ -139,6 +139,10 @@ class ForeignConsumer:
             channel.retire()
         self._feed.end()
 
+    def leave(self) -> None:
+        """Close it without waiting for that."""
+        self._session.spawn(self.close())
+
     # -- of `Entity`
 
     @property
