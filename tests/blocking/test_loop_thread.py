@@ -356,3 +356,42 @@ def test_a_node_of_the_next_loop_talks_to_one_of_the_last() -> None:
             sent = sender.send(to(node))
             node.get(timeout=10).release()
             sent.result(10)
+
+
+STOPPED = """
+import signal
+from redpoll import Closed, nq
+from redpoll.blocking import QueueNode, connect, futures, loop_thread
+
+def nodes():
+    node = QueueNode(port=0)
+    node.start()
+    return node, node.stop, node._node.feed._lock, node.get
+
+def buses():
+    bus = connect("memory://").__enter__()
+    return bus, bus.close, futures._lock, bus.tasks.next
+
+def communicators():
+    made = nq.new("tcp", "server", nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=0)))
+    return made, made.close, made._arrivals._lock, made.get
+
+for make in (nodes, buses, communicators):
+    for common in (None, "futures._lock", "futures._condition", "loop_thread._lock"):
+        with QueueNode(port=0):
+            it, stop, lock, use = make()
+            signal.signal(signal.SIGTERM, lambda *_: stop())
+            with lock if common is None else eval(common):
+                signal.raise_signal(signal.SIGTERM)
+            stop()
+            try:
+                use()
+            except (Closed, ConnectionError):
+                print("ended")
+"""
+
+
+def test_signal_handlers_stop() -> None:
+    """A signal handler that interrupts its thread while the loop may wait for that one's lock stops what it likes."""
+    done = run_program(STOPPED)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n" * 12, "")

@@ -98,7 +98,8 @@ class BlockingNode(Resident, Generic[DataT]):
 
         Stopping a stopped node does nothing, and neither does stopping the parent's node in a forked child; a second call
         waits for the first. Ctrl-C ends the drain, and is raised when the node is closed; a second one is raised at once,
-        while the node still closes.
+        while the node still closes. A signal handler may call it; where that interrupted a method of this package in a moment
+        for which the event loop may wait, it returns at once, and the node stops when the handler has returned.
 
         Raises:
             UsageError: `drain` is not a number of seconds; the node keeps running.

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from redpoll.blocking.futures import ThreadFuture
+from redpoll.blocking.futures import ThreadFuture, holds_lock, new_lock
 from redpoll.blocking.handover import Handover
 from redpoll.errors import Closed
 from redpoll.platforms import after_fork
@@ -89,7 +89,7 @@ class LoopThread:
 
     # For threads
 
-    def see_off(self, lodger: Lodger, ending: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
+    def see_off(self, lodger: Lodger, ending: Callable[[], Awaitable[None]], seconds: float | None = None) -> bool:
         """End a lodger, remove it, and wait until it is gone.
 
         Args:
@@ -97,9 +97,16 @@ class LoopThread:
             ending: Called on the loop; ends it.
             seconds: The limit; None is no limit. If a callback blocks the loop, the end happens when that returns.
 
+        Returns:
+            False if it did not wait: this is a signal handler that interrupted its thread in a moment for which the loop may
+            wait. The lodger ends nevertheless.
+
         Ctrl-C cancels `ending`, and is raised when the lodger is gone; a second one is raised at once, while the lodger
         still ends.
         """
+        if holds_lock():
+            self.handover.post(self._begin_to_see_off, (lodger, ending))
+            return False
         try:
             self.handover.run_within(seconds, self._see_off, lodger, ending)
         except Closed:  # the loop has ended, and the lodger with it
@@ -107,13 +114,14 @@ class LoopThread:
         except TimeoutError:
             if self._is_blocked():
                 _logger.warning("a callback blocks the event loop: %r is closed when it returns", lodger)
-                return
+                return True
         except BaseException:
             # Ctrl-C, perhaps before the beginning. Nothing can interrupt before this one call.
             start_new_thread(self.evict, (lodger,))
             self.wait(lodger)
             raise
         self.wait(lodger)
+        return True
 
     def evict(self, lodger: Lodger, patience: float = 0) -> None:
         """End a lodger within a number of seconds, and remove it."""
@@ -166,7 +174,10 @@ class LoopThread:
                 self._let_go(lodger)
 
     def _evict(self, lodger: Lodger, patience: float = 0) -> None:
-        task = self.handover.loop.create_task(self._see_off(lodger, lambda: lodger.evict(patience)))
+        self._begin_to_see_off(lodger, lambda: lodger.evict(patience))
+
+    def _begin_to_see_off(self, lodger: Lodger, ending: Callable[[], Awaitable[None]]) -> None:
+        task = self.handover.loop.create_task(self._see_off(lodger, ending))
         self._evictions.add(task)
         task.add_done_callback(self._evictions.discard)
 
@@ -245,8 +256,7 @@ class LoopThread:
             lodger.inherit()
 
 
-# Reentrant: a signal handler may run while its thread holds it.
-_lock = threading.RLock()
+_lock = new_lock()
 _shared: LoopThread | None = None
 #: All threads that have not ended; one that is ending is no longer shared.
 _all: set[LoopThread] = set()
@@ -294,7 +304,7 @@ def _turn_away(lodger: Lodger) -> None:
 
 def _after_fork() -> None:
     global _lock, _shared  # noqa: PLW0603  # as above
-    _lock = threading.RLock()
+    _lock = new_lock()
     _shared = None
     for thread in list(_all):
         _inherited.append(thread)

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from redpoll.blocking.futures import new_lock
 from redpoll.errors import Abandoned
 from redpoll.node import Received as NodeReceived
 from redpoll.node.received import HandedOut
@@ -19,12 +20,12 @@ __all__ = ["Received", "Taken", "hand_out"]
 
 DataT = TypeVar("DataT")
 
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def _new_lock() -> None:
     global _lock  # noqa: PLW0603  # a thread that does not exist in the child may hold the parent's
-    _lock = threading.Lock()
+    _lock = new_lock()
 
 
 after_fork(_new_lock)

@@ -46,22 +46,27 @@ class Resident:
             thread.wait(self)
             raise
 
-    def _move_out(self, ending: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
+    def _move_out(self, ending: Callable[[], Awaitable[None]], seconds: float | None = None) -> bool:
         """End on the loop, and wait until ended. Does nothing if it was not started, or in a forked child.
 
         Args:
             ending: Called on the loop; ends this object.
             seconds: The limit if a callback blocks the loop: see `LoopThread.see_off`.
 
+        Returns:
+            False if it did not wait, in a signal handler: see `LoopThread.see_off`.
+
         Raises:
             UsageError: This is the loop's thread, which would wait for itself.
         """
         thread = self._thread
         if thread is None or thread.handover.forked:
-            return
+            return True
         thread.handover.check_blocking()
-        thread.see_off(self, ending, seconds)
-        self._thread = None
+        waited = thread.see_off(self, ending, seconds)
+        if waited:
+            self._thread = None
+        return waited
 
     @property
     def _is_inherited(self) -> bool:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-from redpoll.blocking.futures import LOOK, time_left
+from redpoll.blocking.futures import LOOK, new_lock, time_left
 from redpoll.errors import Closed
 
 __all__ = ["Slot", "ThreadQueue"]
@@ -43,8 +43,7 @@ class ThreadQueue(Generic[ItemT]):
     """
 
     def __init__(self, name: str) -> None:
-        # Reentrant: a signal handler may run while its thread holds it.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         # Guarded by the lock
         self._ready: deque[ItemT] = deque()
         #: Waiting threads in order: the lock that wakes each, and whether it was woken.

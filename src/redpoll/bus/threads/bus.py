@@ -144,7 +144,7 @@ class BlockingBus:
 
         A handler in a thread cannot be stopped: it goes on, and its outcome is lost. Waiting calls in other threads
         raise `Closed`. Closing twice does nothing. Ctrl-C ends the draining, and comes out when the bus is closed; a
-        second one at once, and it is closed all the same.
+        second one at once, and it is closed all the same. A signal handler may call it, as `QueueNode.stop`.
 
         Raises:
             ConfigError: `drain` is no time.

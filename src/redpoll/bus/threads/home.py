@@ -105,12 +105,15 @@ class Home(Resident):
             require("drain", drain, seconds)
         if self._is_inherited:
             return
+        waited = True
         try:
-            self._move_out(partial(self.bus.close, drain), drain)
-            self._wait_for_events()
+            waited = self._move_out(partial(self.bus.close, drain), drain)
+            if waited:
+                self._wait_for_events()
         finally:
-            for pool in self._pools.values():
-                pool.shutdown(wait=False)
+            if waited:
+                for pool in self._pools.values():
+                    pool.shutdown(wait=False)
 
     def _wait_for_events(self) -> None:
         """Wait for callbacks, but not for one that blocks."""

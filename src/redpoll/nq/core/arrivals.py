@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from redpoll.blocking.futures import LOOK, time_left
+from redpoll.blocking.futures import LOOK, new_lock, time_left
 from redpoll.errors import Undecodable
 from redpoll.node.received import raised
 from redpoll.nq.core.words import again
@@ -67,8 +67,7 @@ class Arrivals:
 
     def __init__(self, own_id: UUID) -> None:
         self._own_id = own_id
-        #: Reentrant: a signal handler may run while its thread holds it.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._ready: deque[Arrival] = deque()
         #: Messages taken by interrupted calls that did not return them: they come first, and no source counts them.
         self.unseen: deque[Arrival] = deque()

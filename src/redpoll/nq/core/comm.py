@@ -101,7 +101,9 @@ class Communicator:
 
         Within that time it also waits for running `events`. A closed communicator can be closed again; a second concurrent
         call waits with the first, and ends it for both if its own timeout is shorter or it does not flush. Ctrl-C ends the
-        wait, and is raised when the communicator is closed; a second one is raised at once, and closing continues.
+        wait, and is raised when the communicator is closed; a second one is raised at once, and closing continues. A signal
+        handler may call it; where that interrupted a call of the communicator in a moment for which the event loop may wait,
+        it returns at once, and closing goes on when the handler has returned.
         """
         check_timeout(timeout)
         self._house.close(timeout, flush)
@@ -292,7 +294,8 @@ class _House(Resident):
         if self._thread is None or self._is_inherited:
             return
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._move_out(partial(self.station.close, timeout, flush), timeout)
+        if not self._move_out(partial(self.station.close, timeout, flush), timeout):
+            return
         self._watch = None
         if self._events is not None:
             self._events.close(None if deadline is None else time_left(deadline))

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from uuid import UUID
 
-from redpoll.blocking.futures import ThreadFuture
+from redpoll.blocking.futures import ThreadFuture, new_lock
 
 __all__ = ["EventThreads"]
 
@@ -35,8 +35,7 @@ class EventThreads:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        # Reentrant: a signal handler may run while its thread holds it.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         #: None ends a thread.
         self._waiting: SimpleQueue[tuple[Callable[[UUID], object], UUID] | None] = SimpleQueue()
         #: Number of events that wait or run.

@@ -150,8 +150,8 @@ class House:
             self.inbox.close()
             self._watch = None
             return
-        thread.see_off(self, partial(self._close, linger), linger)
-        self._thread = self._watch = None
+        if thread.see_off(self, partial(self._close, linger), linger):
+            self._thread = self._watch = None
 
     async def evict(self, patience: float) -> None:
         """End at once: the program or the loop ends, the object was dropped, or it has not started."""

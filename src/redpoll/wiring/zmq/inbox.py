@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NoReturn
 
+from redpoll.blocking.futures import new_lock
 from redpoll.blocking.thread_queue import Slot, ThreadQueue
 
 __all__ = ["Inbox"]
@@ -77,7 +77,7 @@ class Inbox(ThreadQueue[Any]):
 
     def inherit(self) -> None:
         """Empty it in a forked child."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._waiting.clear()
         self._ready.clear()
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from _thread import start_new_thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from redpoll.blocking.futures import new_lock
 from redpoll.errors import Closed, MessageTooLarge, UsageError
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class Outbox:
         self.woken = False
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        #: Total size of waiting large messages. The lock is reentrant: a signal handler may send as well.
+        #: Total size of waiting large messages. A signal handler may send as well.
         self._large = 0
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     # For threads
 
@@ -186,7 +186,7 @@ class Outbox:
 
     def inherit(self) -> None:
         """Empty it in a forked child: nothing is handed over here."""
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self.room = 0
         self.waiting = []
 
