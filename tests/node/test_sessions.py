@@ -387,6 +387,35 @@ async def test_nothing_is_done_twice_through_many_cuts(redpoll_faults: FaultsFac
             assert client.stats().resumed > 0
 
 
+@pytest.mark.parametrize("direction", ["forward", "back"])
+@pytest.mark.parametrize("asking", [False, True])
+async def test_links_that_last_for_a_few_messages_each(
+    redpoll_faults: FaultsFactory, direction: Direction, *, asking: bool
+) -> None:
+    """Over links that are cut after 50 kB, whichever way, a window of messages ends, each handled once."""
+    there, here = Inbox(answer=bytes(4_000)), Inbox()
+    async with (
+        make(there, **PATIENT) as server,
+        redpoll_faults(server) as proxy,
+        make(here, **PATIENT, listen=False) as client,
+    ):
+        await within(client.send(Message(b"hello", proxy.address)))
+        (hello,) = there.messages
+        proxy.set(Faults(delay=0.01, cut_after=50_000), direction)
+        bodies = [b"%4d" % number * 1_000 for number in range(96)]
+        sends: list[asyncio.Future[Any]]
+        if asking:
+            sends = [client.request(Message(body, proxy.address)) for body in bodies]
+        elif direction == "forward":
+            sends = [client.send(Message(body, proxy.address)) for body in bodies]
+        else:
+            sends = [server.send(hello.reply(body)) for body in bodies]
+        ends = await within(asyncio.gather(*sends, return_exceptions=True))
+        assert {type(end) for end in ends if isinstance(end, BaseException)} <= ({NoAnswer} if asking else set())
+        inbox = there if asking or direction == "forward" else here
+        assert sorted(inbox.begun) == sorted([b"hello"] * (inbox is there) + bodies)
+
+
 @pytest.mark.parametrize("encrypted", [False, True])
 async def test_both_ends_may_dial(redpoll_pki: Certificates, encrypted: bool) -> None:
     """Two nodes that dial each other, and lose a link here and there, have one session, and nothing is done twice."""

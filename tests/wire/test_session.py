@@ -13,7 +13,7 @@ from redpoll.wire.capabilities import TELLS_RECORD
 from redpoll.wire.frames import ANSWERED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.link_lifecycle import detach, end, fail_former, shows_secret_of
+from redpoll.wire.link_lifecycle import detach, end, fail_former, hand_over, shows_secret_of
 from redpoll.wire.peer import Peer
 from redpoll.wire.session import MAX_FORMER, Shown
 from redpoll.wire.states import LinkState
@@ -21,6 +21,8 @@ from tests.wire.linked import LOST, acknowledge, kinds, lose, submit
 from tests.wire.support import (
     ACK,
     GOODBYE,
+    PING,
+    PONG,
     REQ_ACK,
     RETRY,
     SESSION,
@@ -202,6 +204,72 @@ def test_what_was_in_flight_comes_first_and_in_order() -> None:
     assert [each.error for each in (*sendings, late)] == [None] * 5
     assert sendings[0].retry == 1
     assert (peer.counters.resumed, peer.counters.resent) == (1, 2)
+
+
+def counts(link: Link[Peer]) -> tuple[int, int, list[int]]:
+    """How many messages were resent and how many were sent first in the output, and the numbers of its pings."""
+    found = kinds(link)
+    again = sum(kind == REQ_ACK | RETRY for kind, _ in found)
+    return again, sum(kind == REQ_ACK for kind, _ in found), [serial for kind, serial in found if kind == PING]
+
+
+def pong(link: Link[Peer], number: int) -> None:
+    """Answer a ping, and let the peer write what it may then, as its owner does after a read."""
+    feed(link, frame(PONG, number, identity=bytes(16)))
+    peer_of(link).pump(0.0)
+
+
+def test_resending_goes_in_growing_steps() -> None:
+    """Each step of what is resent is twice the one before, once that has arrived; what waits behind comes after all."""
+    peer = patient()
+    link = add_link(peer)
+    sendings = [Sent() for _ in range(64)]
+    submit(peer, *sendings)
+    taken(link)
+    lose(link)
+    again = add_link(peer)
+    submit(peer, Sent())
+    assert counts(again) == (4, 0, [4])
+    for other in (0, 3, 5):
+        pong(again, other)
+    acknowledge(again, *sendings[:4])
+    peer.pump(0.0)
+    assert counts(again) == (0, 0, [])
+    pong(again, 4)
+    assert counts(again) == (8, 0, [12])
+    pong(again, 12)
+    assert counts(again) == (16, 0, [28])
+    pong(again, 28)
+    assert counts(again) == (32, 0, [60])
+    pong(again, 60)
+    assert counts(again) == (4, 1, [])
+    lose(again)
+    assert counts(add_link(peer)) == (4, 0, [4 + 4])
+
+
+def test_resending_counts_bytes() -> None:
+    """A step of large messages is a few of them; libchirp, which answers no pings, is sent to as ever."""
+    peer = patient()
+    submit(peer, *(Sent(bytes(5_000)) for _ in range(8)))
+    lose(add_link(peer))
+    again = add_link(peer)
+    assert counts(again) == (2, 0, [2])
+    pong(again, 2)
+    assert counts(again) == (4, 0, [6])
+
+
+def test_what_moves_to_another_peer_is_resent_in_steps() -> None:
+    """Messages that were in flight to a node by one address keep that pace where they move to the peer of another."""
+    peer, known = patient(), patient(serial=1_000)
+    submit(peer, *(Sent() for _ in range(64)))
+    lose(add_link(peer))
+    link = add_link(known)
+    hand_over(peer, known)
+    for out in peer.take_queue(pinned=True):
+        known.submit_resent(out, 0.0)
+    assert counts(link) == (4, 0, [4])
+    pong(link, 4)
+    assert counts(link) == (8, 0, [12])
 
 
 def test_a_link_beside_takes_over() -> None:

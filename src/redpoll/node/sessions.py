@@ -261,5 +261,7 @@ def _move(messages: list[Outgoing], peer: Peer, now: float) -> None:
         if link is not None and out.kind & RETRY and forgotten(out, link.remote_run):
             # It was sent over links of another record, and could be sent at once.
             peer.fail_unsent(out, NotSent(out.message, FORGOTTEN, peer.address))
+        elif out.kind & RETRY:
+            peer.submit_resent(out, now)
         else:
             peer.submit(out, now)

@@ -163,8 +163,10 @@ def _ping(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
 
 
 def _pong(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:
-    """Note a pong: its arrival proves life, and its number may answer a ping that the owner waits for."""
+    """Note a pong: its arrival proves life, and its number may answer a ping that the owner, or what is resent, waits for."""
     link.pings.pop(serial, None)
+    if link.resend_pace is not None:
+        link.resend_pace.arrived(serial)
 
 
 def _goodbye(link: Link[Peer], identity: bytes, serial: int, body: bytes) -> None:

@@ -37,7 +37,7 @@ from redpoll.wire.settings import Settings
 from redpoll.wire.states import LinkState
 from redpoll.wire.tally import Counters
 from redpoll.wire.transfer import Transfer, Transfers
-from redpoll.wire.window import ReceiveWindow, SendWindow
+from redpoll.wire.window import ReceiveWindow, ResendPace, SendWindow
 
 __all__ = ["ALMOST_SENT", "APART", "DONE_BELOW", "OUTPUT_LIMIT", "LinkPeer", "PeerT_co", "SendingHalf", "join_small"]
 
@@ -113,6 +113,8 @@ class SendingHalf(Generic[PeerT_co]):
     #: Set by the owner: False while the transport is above its high-water mark.
     writable: bool = field(init=False, default=True)
     window: SendWindow = field(init=False, default_factory=SendWindow)
+    #: Exists once a message was resent over this link to an announced node.
+    resend_pace: ResendPace | None = field(init=False, default=None)
     #: Maximum size of header and body of a message, in bytes; toward libchirp that of its 32-bit length.
     max_size: int = field(init=False, default=0xFFFFFFFF)
     #: Written and unconfirmed messages by serial, oldest first.
@@ -207,6 +209,18 @@ class SendingHalf(Generic[PeerT_co]):
         out.stage = Stage.ENDED
         out.deadline = None
         out.settle(None, None)
+
+    @property
+    def resends(self) -> bool:
+        """True if a message that `admits()` allowed may be resent; False while the ping behind those before waits."""
+        return self.resend_pace is None or self.resend_pace.ping is None
+
+    def note_resent(self, out: Outgoing) -> None:
+        """Count a message that was resent to an announced node."""
+        if self.resend_pace is None:
+            self.resend_pace = ResendPace()
+        if self.resend_pace.resent(out.serial, PREAMBLE_SIZE + out.size):
+            self.control(Control.PING, out.serial)
 
     def number(self, out: Outgoing, peer: LinkPeer) -> int:
         """Assign a serial at the time of writing: serials have the order of the wire, which goodbyes rely on."""

@@ -139,6 +139,17 @@ class Peer:
             if deadline is not None and (self.armed is None or deadline < self.armed):
                 self.owner.arm(self, deadline)
             return
+        self._enqueue(out, now, overasked=bool(overasked))
+
+    def submit_resent(self, out: Outgoing, now: float) -> None:
+        """Send a message that may have been sent before to the same node, at the pace of what is resent."""
+        self._enqueue(out, now)
+        if self.link is not None:
+            self.pump(now)
+
+    def _enqueue(self, out: Outgoing, now: float, *, overasked: bool = False) -> None:
+        """Send a message after those before it; settle it with an error at a limit."""
+        link = self.link
         limit = (self.settings.send_queue_limit, "requests") if overasked else self.queue.reached(out)
         if limit is not None:
             self.memory.tally.queue_full += 1
@@ -172,8 +183,13 @@ class Peer:
             if out.kind & RETRY and forgotten(out, link.remote_run):
                 self.fail_unsent(out, NotSent(out.message, FORGOTTEN, self.address))
                 continue
+            paced = out.kind & RETRY and not link.libchirp
+            if paced and not link.resends:
+                return
             queue.remove(out)
             link.transmit(out, self, now)
+            if paced:
+                link.note_resent(out)
             # The window may have been freed over another link.
             self.owner.wake(link)
 

@@ -1,6 +1,6 @@
 """The windows of a link: the places that this end uses at the other end, and the credit that it owes for its own.
 
-Nothing else counts them. A link asks, and writes the frames.
+Nothing else counts them. A link asks, and writes the frames. What is resent over a link has a pace besides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from struct import Struct
 from redpoll.errors import ProtocolError
 from redpoll.wire.capabilities import WINDOW_UNIT
 
-__all__ = ["ReceiveWindow", "SendWindow"]
+__all__ = ["RESEND_BYTES", "RESEND_MESSAGES", "ReceiveWindow", "ResendPace", "SendWindow"]
+
+#: Size of the first step of what is resent over a link: messages, and bytes before the last of them.
+RESEND_MESSAGES = 4
+RESEND_BYTES = 8 * 1024
 
 _CREDIT = Struct("!IQ4x")
 
@@ -94,6 +98,41 @@ class SendWindow:
         if messages > self.used - acknowledged or size > self.used_bytes:
             raise ProtocolError(f"credit for {messages} messages of {size} bytes exceeds what was sent")
         self.free(messages, size)
+
+
+class ResendPace:
+    """The step in which messages are resent over a link; it doubles each time that all of it has arrived.
+
+    Over links that are lost after some kilobytes, one burst of all messages would fill each link and confirm nothing: the
+    outcomes of the first ones, which the other end has, would be lost with it.
+
+    Attributes:
+        ping: Number of the ping behind a whole step, whose answer is pending; None if the step is not used up.
+    """
+
+    __slots__ = ("_bytes", "_messages", "_used", "_used_bytes", "ping")
+
+    def __init__(self) -> None:
+        self._messages, self._bytes = RESEND_MESSAGES, RESEND_BYTES
+        self._used = self._used_bytes = 0
+        self.ping: int | None = None
+
+    def resent(self, serial: int, size: int) -> bool:
+        """Count a message; return True if it is the last one of the step, and its serial the number of a ping to send."""
+        self._used += 1
+        self._used_bytes += size
+        if self._used < self._messages and self._used_bytes < self._bytes:
+            return False
+        self.ping = serial
+        return True
+
+    def arrived(self, ping: int) -> None:
+        """Begin the next step if a ping that was answered is the one behind this one."""
+        if ping == self.ping:
+            self._messages *= 2
+            self._bytes *= 2
+            self._used = self._used_bytes = 0
+            self.ping = None
 
 
 class ReceiveWindow:
