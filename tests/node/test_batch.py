@@ -371,6 +371,30 @@ async def test_what_is_sent_beside_a_stream_is_not_counted_in_it() -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_is_sent_beside_a_stream_is_in_order_and_within_the_window() -> None:
+    """What making the messages of a stream sends to the same peer is handled in the order of all, a window at a time."""
+    inbox = Inbox(hold=True)
+    async with make(inbox, window=64) as server, make(timeout=None) as client:
+        beside: list[asyncio.Future[None]] = []
+        numbers = iter(range(2_000))
+
+        def sending() -> Iterator[Message[bytes]]:
+            for count in range(40):
+                beside.extend(client.send(to(server, b"%d" % next(numbers))) for _ in range(count))
+                yield Message(b"%d" % next(numbers), server.address)
+
+        await within(client.ready(server.address))
+        stream = asyncio.ensure_future(client.send_many(sending(), acknowledge=False))
+        await inbox.holds(1)
+        assert server.stats().received <= 64
+        inbox.gate.set()
+        assert await within(stream) == 40
+        await settle(*beside)
+        await inbox.holds(820)
+        assert [int(data) for data in inbox.begun] == list(range(820))
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("what", [7, None, Message(b"", "127.0.0.1:1")])
 async def test_what_is_no_iterable_is_refused(what: Any) -> None:
     """Something that is no iterable is a UsageError that names its type."""

@@ -136,21 +136,28 @@ def test_output_taken_at_the_end_of_a_run_is_not_counted_as_waiting() -> None:
 
 
 def test_what_makes_the_messages_may_send() -> None:
-    """A generator that itself sends to the same peer uses serials of its own, all in the order of the wire."""
-    link = linked()
+    """What a generator itself sends to the same peer waits, and ends the run: it comes before the next message."""
+    link = add_link(make_peer(), announced=announcement(window=4))
     peer = peer_of(link)
-    inner: list[Sent] = []
+    messages = many(4)
+    inner = [Sent(b"inner") for _ in range(3)]
 
     def generate() -> Iterator[Message[bytes]]:
-        for message in many(3):
-            inner.append(Sent(b"inner"))
-            peer.submit(inner[-1], 0.0)
-            yield message
+        yield from messages[:2]
+        for out in inner:
+            peer.submit(out, 0.0)
+        yield from messages[2:]
 
-    run(link, generate())
-    assert [serial for _, serial, *_ in sent(link)] == [1, 2, 3, 4, 5, 6]
-    assert [out.serial for out in inner] == [1, 3, 5]
-    assert sorted(link.in_flight) == [1, 3, 5]
+    assert run(link, generate(), limit=4) == (2, messages[2], False)
+    assert (link.window.used, link.window.used_bytes, link.in_flight) == (2, 6, {})
+    peer.pump(0.0)
+    assert [(serial, data) for _, serial, _, _, data in sent(link)] == [
+        (1, messages[0].data),
+        (2, messages[1].data),
+        (3, b"inner"),
+        (4, b"inner"),
+    ]
+    assert list(peer.queue) == inner[2:]
 
 
 def test_a_run_that_raises() -> None:

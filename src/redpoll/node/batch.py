@@ -128,6 +128,9 @@ class Stream:
             finally:
                 # Even if the iterable raises: its earlier messages are in the output.
                 link.connection.flush()
+                if peer.queue:
+                    # The iterable sent to this peer as well.
+                    peer.pump(self._time())
             # Otherwise a link with nothing but runs would be closed as idle, in the middle of one.
             link.liveness.last_used = self._time()
             self._completed += written

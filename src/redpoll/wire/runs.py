@@ -47,6 +47,9 @@ def transmit_run(
         limit: Maximum number of messages, within the window.
         raw: Whether data that is bytes is sent without `encode`.
 
+    The code that creates the messages may send to this peer itself: that is queued, since the run has reserved the window,
+    and ends the run, since it comes before the next message.
+
     Returns:
         Number of messages written; the message that ended the run because it cannot be part of one (`NO_MESSAGE` for an
         item that is None), or None; its encoded data, if it was encoded; and whether `messages` is exhausted.
@@ -63,6 +66,8 @@ def transmit_run(
     pack_apart = _OWN.pack
     leftover: Message[Any] | None = None
     encoded: Payload | None = None
+    queue = peer.queue
+    link.window.take_many(limit, budget)
     # Messages of one size with serials in a row are counted together. Of these, `left` of `quota` may still be written,
     # and `room` after them.
     room, quota, left = limit, 0, 0
@@ -70,7 +75,8 @@ def transmit_run(
     try:
         for message in messages:
             if (
-                type(message) is not Message
+                queue
+                or type(message) is not Message
                 or (message._address is not address and message._address != address)
                 or message._header
             ):
@@ -97,7 +103,6 @@ def transmit_run(
                 apart = size > PACKED
                 if not apart:
                     pack, lengths = own_frame(size)
-                # The code that creates the messages may send to this peer itself.
                 serial = (peer.serial + 1) % _SERIALS
                 room += left
                 left = min(room, _SERIALS - serial)
@@ -123,7 +128,7 @@ def transmit_run(
         total += (quota - left) * size
         count = limit - room - left
         peer.counters.sent += count
-        link.window.take_many(count, total)
+        link.window.free(limit - count, budget - total)
         if link.bytes_sent == sent_before:
             link.output_size += total + count * PREAMBLE_SIZE
         else:
