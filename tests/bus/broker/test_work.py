@@ -194,6 +194,24 @@ def test_a_free_slot_is_first() -> None:
     assert idle.credit == 0
 
 
+@pytest.mark.parametrize("how", ["expires", "is cancelled", "is moved"])
+def test_what_stood_behind_goes_ahead(how: str) -> None:
+    """A task with a time to live waits for a slot; those behind it are handed out ahead as soon as it has left."""
+    desk = Desk()
+    worker = desk.consume("w")
+    first = [desk.submit("a"), desk.submit("b", ttl=4.0)][1]
+    desk.submit("c")
+    desk.broker.work.set_ahead(worker, 3)
+    assert desk.deliveries() == [("w", "a")]
+    if how == "expires":
+        desk.wait(5.0)
+    elif how == "is cancelled":
+        assert desk.broker.work.cancel(first.id, 0.0) == "withdrawn"
+    else:
+        assert desk.broker.admin.move(desk.queue, desk.declare("other"), 1, 0.0) == 1
+    assert desk.deliveries() == [("w", "c")]
+
+
 def test_what_was_not_begun_is_given_back() -> None:
     """A task that was handed out ahead and given back stands where it stood, unblamed, and goes to the next free slot."""
     desk = Desk()

@@ -163,6 +163,7 @@ class Admin:
             target.add(task)
         if source.parked:
             self._tasks.admit(source, now)
+        source.close_up()
         return len(moved)
 
     def redrive(self, peer: Peer, queue: Queue, numbers: Iterable[int] | None, now: float) -> list[Task]:

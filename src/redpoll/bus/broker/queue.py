@@ -495,6 +495,11 @@ class Queue:
         if self.ready and self.ahead and len(self._levels) == 1:
             self._send_ahead(self._levels[0])
 
+    def close_up(self) -> None:
+        """Hand tasks out ahead that stood behind one that left: it may have been the first, and had to wait for a slot."""
+        if self.ahead:
+            self.dispatch()
+
     def _send_ahead(self, level: deque[Task]) -> None:
         """Hand out ready tasks to consumers without a free slot, in turn; nobody has a free slot.
 

@@ -415,6 +415,7 @@ class Tasks:
         if task.state in (TAKEN, ACCEPTED) and not task.flags & DEADLINE:
             return
         self.revoke(task, _EXPIRED, now, "its deadline passed" if task.flags & DEADLINE else "it was not begun in time")
+        task.queue.close_up()
 
     def ripen(self, task: Task) -> None:
         """Make a delayed task ready."""

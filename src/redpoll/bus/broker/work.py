@@ -356,6 +356,7 @@ class Work:
             task.queue.taken += 1
             if self._out.writes is not None and task.flags & DURABLE:
                 self._out.writes += (self._tasks.went_back(task, None), Taken(task.id, token, consumer.peer.name))
+            task.queue.close_up()
         task.consumer = consumer
         consumer.held[token] = task
         consumer.peer.held += 1
@@ -377,6 +378,7 @@ class Work:
             return "too late" if self._tasks.results.find(number, now) or self._tasks.knows(number) else None
         if task.state in {READY, ASIDE, DELAYED}:
             self._tasks.end(task, OutcomeKind.CANCELLED, now, detail="cancelled before it was begun")
+            task.queue.close_up()
             return "withdrawn"
         if not task.flags & CANCEL:
             task.flags |= CANCEL
