@@ -10,7 +10,7 @@ import pytest
 import redpoll
 from redpoll.bus.awaitables import FALSE, TRUE, Done, Failed, close_all, unexpected
 from redpoll.errors import RemoteError
-from tests.node.support import PATIENCE, until
+from tests.node.support import PATIENCE, turns, until
 
 
 @pytest.mark.asyncio
@@ -38,7 +38,7 @@ async def test_all_are_closed() -> None:
     async def close(name: str, error: Exception | None = None) -> None:
         log.append(name)
         try:
-            await asyncio.sleep(0)
+            await turns(3)
         except asyncio.CancelledError:
             log.append(f"{name} cancelled")
             raise

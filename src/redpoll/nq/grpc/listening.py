@@ -255,8 +255,9 @@ class GrpcListener:
 
     async def _serve(self, streams: _Streams, _requests: Any, context: Any) -> None:
         """Run one stream, from its first message to its end."""
-        # Of all servers: one that starts meanwhile still has to find its task that accepts calls.
-        _outlast_the_loop(tasks_of(_WAITS))
+        # Of all servers: one that starts meanwhile still has to find its task that accepts calls. With eager tasks gRPC
+        # makes the next one that waits for a call when this has run up to its first wait.
+        self._loop.call_soon(_let_waiting_outlast)
         remote = address_of(context.peer())
         if self._stopping is not None or not self._is_meant(remote) or not self._acceptor.admits(remote):
             await refuse(context, self._grpc.StatusCode.RESOURCE_EXHAUSTED, "the server accepts no more links")
@@ -278,6 +279,10 @@ def _outlast_the_loop(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Keep `asyncio.run` from cancelling tasks of servers: they own the memory that gRPC writes calls to."""
     for task in tasks:
         asyncio._unregister_task(task)
+
+
+def _let_waiting_outlast() -> None:
+    _outlast_the_loop(tasks_of(_WAITS))
 
 
 def _taken(host: str, port: int) -> ConfigError:
