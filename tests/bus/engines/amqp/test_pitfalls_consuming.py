@@ -8,12 +8,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import aiormq
 import pytest
 
 import redpoll
 from redpoll.bus import EngineState, Outcome, OutcomeKind, Task
+from redpoll.bus.engines.amqp.engine import AmqpEngine
+from redpoll.bus.engines.amqp.foreign.engine import DialectEngine
+from redpoll.bus.engines.amqp.link import Channel
 from redpoll.errors import NoRoute, QueueEmpty, TaskRejected, Unsupported
 from tests.bus.engines.amqp.support import HEARTBEAT, Way, elapse, pair, states, until, within
 from tests.bus.engines.amqp.workers import Worker
@@ -175,13 +179,17 @@ async def test_25_consumer_timeout_of_the_server(rabbitmq: Broker) -> None:
             assert (begun["q"], begun["beside"]) == (1, 1)
 
 
-async def test_25_longer_than_the_server_allows(rabbitmq: Broker, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("options", [{}, {"wait": True}, {"speak": "kiwipy"}], ids=["ours", "waiting", "kiwipy"])
+async def test_25_longer_than_the_server_allows(
+    rabbitmq: Broker, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
     """The limit of a server that cannot be told otherwise is said, in one warning, and a longer time limit is refused."""
 
     async def work(task: Task) -> None:
         """Do nothing."""
 
-    async with redpoll.connect(rabbitmq.url) as bus:
+    async with redpoll.connect(rabbitmq.url, **options) as bus:
+        await bus.status.wait_for(EngineState.READY)
         hold = bus.capabilities.hold
         if hold is None:
             pytest.skip("this server takes the limit from the consumer")
@@ -192,10 +200,35 @@ async def test_25_longer_than_the_server_allows(rabbitmq: Broker, caplog: pytest
         with pytest.raises(Unsupported, match="consumer_timeout"):
             async with bus.tasks.worker(work, queue="q", time_limit=hold * 2):
                 pass
-    async with redpoll.connect(rabbitmq.url, consumer_timeout=10 * hold) as bus:
+    async with redpoll.connect(rabbitmq.url, consumer_timeout=10 * hold, **options) as bus:
         assert bus.capabilities.hold == 10 * hold
         async with bus.tasks.worker(work, queue="q", time_limit=hold * 2):
             pass
+
+
+@pytest.mark.parametrize("speak", [None, "kiwipy"])
+async def test_25_server_that_is_told(rabbitmq: Broker, caplog: pytest.LogCaptureFixture, speak: str | None) -> None:
+    """A server that knows the limit of a consumer is told it, also where the bus was entered before it was there."""
+    async with redpoll.connect(rabbitmq.url, speak=speak, wait=True) as bus:
+        await bus.status.wait_for(EngineState.READY)
+        engine = bus.engine
+        assert isinstance(engine, AmqpEngine | DialectEngine)
+        engine.session.incoming.version = (3, 11, 15)
+        assert bus.capabilities.hold is None
+        asked: list[Any] = []
+        channel_ask = Channel.ask
+
+        def ask(channel: Channel, name: str, *arguments: Any) -> Any:
+            if name == "basic.consume":
+                asked.append(arguments[-1])
+            return channel_ask(channel, name, *arguments)
+
+        with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING):
+            patch.setattr(Channel, "ask", ask)
+            async with bus.tasks.worker(lambda task: None, queue="q", time_limit=86_400.0):
+                pass
+        assert [each.get("x-consumer-timeout", 0) > 86_400_000 for each in asked] == [True]
+        assert not caplog.records
 
 
 async def test_26_rejected_by_the_only_worker(rabbitmq: Broker) -> None:

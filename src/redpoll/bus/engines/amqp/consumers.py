@@ -8,7 +8,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from redpoll.bus.engine import DeliverySink, EventSink
 from redpoll.bus.engines.amqp import messages as m
@@ -170,9 +170,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         spec = self._desk.spec_of(self.queue)
         names = [self.queue] if spec is None else t.levels(spec)
         await channel.ask("basic.qos", 0, self._prefetch, 0)
-        arguments: dict[str, Any] = {}
-        if self._desk.consumer_timeout:
-            arguments = t.timeout_arguments(self._desk.session.incoming.version, self._desk.consumer_timeout)
+        arguments = self._desk.session.consumer_arguments()
         for rank, name in enumerate(names):
             tag = f"{self._desk.name}-{next(self._numbers)}"
             self._levels[tag] = name

@@ -55,7 +55,6 @@ class Desk:
         name: Identifies the engine.
         deaf: Inboxes of publishers that are gone.
         open: The deliveries that are open.
-        consumer_timeout: Seconds that a delivery may stay open, as the consumers tell the server.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class Desk:
         self.spec_of = spec_of
         self.deaf: dict[str, None] = {}
         self.open: dict[EngineDelivery, None] = {}
-        self.consumer_timeout = 0.0
         self.observers: list[Observer] = []
         self.drained: Callable[[], object] | None = None
         self._counts: dict[str, Counts] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Awaitable, Iterable
@@ -19,7 +18,6 @@ from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.inbox import Watch
 from redpoll.bus.engines.amqp.lacking import BESIDE
 from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
-from redpoll.bus.engines.amqp.member import SERVER_TIMEOUT
 from redpoll.bus.engines.amqp.queues import AmqpQueues
 from redpoll.bus.engines.amqp.session import refusal_of
 from redpoll.bus.engines.amqp.submitting import Submit
@@ -49,8 +47,6 @@ from redpoll.errors import (
 )
 
 __all__ = ["AmqpEngine"]
-
-_log = logging.getLogger("redpoll.bus")
 
 #: Unconfirmed publishes of one `publish_many`.
 _WINDOW: Final = 1_024
@@ -291,13 +287,6 @@ class AmqpEngine(AmqpQueues):
         consumer = AmqpConsumer(self.desk, queue, credit, sink, accept=accept, exclusive=exclusive)
         await self._add(consumer)
         self.desk.note("consumer", queue, consumer.label)
-        if self._capabilities.hold is not None and self._consumer_timeout is None and not self._hold_warned:
-            self._hold_warned = True
-            _log.warning(
-                "RabbitMQ takes a task away from a worker that has it for longer than %g s, unless its operator changed"
-                " consumer_timeout; pass consumer_timeout= where that was done",
-                SERVER_TIMEOUT,
-            )
         return consumer
 
     async def _add(self, consumer: AmqpConsumer) -> None:

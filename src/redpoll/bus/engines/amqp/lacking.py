@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal, NoReturn
 
 from redpoll.bus.engine import Watcher
-from redpoll.bus.records import Publication, ScheduleInfo, TaskInfo
+from redpoll.bus.engines.amqp.session import Session
+from redpoll.bus.records import Capabilities, Publication, ScheduleInfo, TaskInfo
 from redpoll.errors import Unsupported
 
 __all__ = ["BESIDE", "Lacking"]
@@ -18,7 +20,17 @@ BESIDE = 'a hub beside it keeps this: connect(…, results="redpoll://…")'
 
 
 class Lacking:
-    """See `redpoll.bus.engine.Engine`: everything here raises `Unsupported`."""
+    """See `redpoll.bus.engine.Engine`: all operations here raise `Unsupported`."""
+
+    session: Session
+    _capabilities: Capabilities
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Its abilities; what the server takes away is known once it is connected."""
+        if self._capabilities.hold is not None and self.session.hold is None:
+            self._capabilities = replace(self._capabilities, hold=None)
+        return self._capabilities
 
     def _unsupported(self, what: str) -> NoReturn:
         raise Unsupported("amqp", what, BESIDE)

@@ -39,14 +39,13 @@ from redpoll.bus.state import EngineState, Status
 from redpoll.checks import check_function
 from redpoll.errors import (
     Closed,
-    DialFailed,
     NoRoute,
     RedpollError,
     UsageError,
 )
 from redpoll.platforms import forks
 
-__all__ = ["FOREVER", "MAX_BODY", "SERVER_TIMEOUT", "AmqpMember"]
+__all__ = ["MAX_BODY", "AmqpMember"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -59,9 +58,6 @@ _PRESENT: Final = 0.001
 _ENDED: Final = 1_000
 #: Seconds that outcomes have to be confirmed when an engine is closed.
 _GOODBYE: Final = 5.0
-#: Seconds that a server leaves a delivery open which cannot be told otherwise, and that one is told which can.
-SERVER_TIMEOUT: Final = 1_800.0
-FOREVER: Final = 10 * 365 * 86_400.0
 
 
 class AmqpMember(Lacking):
@@ -96,10 +92,9 @@ class AmqpMember(Lacking):
         self.max_body = max_body
         self._wait = wait
         self._connect_timeout = connect_timeout
-        self._consumer_timeout = consumer_timeout
         self._hosts = hosts
         self.session = Session(
-            hosts, replace(login, name=login.name or f"redpoll {self.store}"), tls, self.status, split
+            hosts, replace(login, name=login.name or f"redpoll {self.store}"), tls, self.status, split, consumer_timeout
         )
         self._capabilities = Capabilities(
             engine="amqp",
@@ -115,7 +110,7 @@ class AmqpMember(Lacking):
             last=False,
             successors=False,
             schedule=False,
-            hold=consumer_timeout or SERVER_TIMEOUT,
+            hold=self.session.hold,
         )
         self._serials = itertools.count(1)
         self._numbers = itertools.count(1)
@@ -129,7 +124,6 @@ class AmqpMember(Lacking):
         self._getting: Channel | None = None
         self._closing: asyncio.Future[None] | None = None
         self._fork = forks.number
-        self._hold_warned = False
         self.closed = True
 
     def __del__(self) -> None:
@@ -140,11 +134,6 @@ class AmqpMember(Lacking):
     def __repr__(self) -> str:
         where = ",".join(f"{host}:{port}" for host, port in self._hosts)
         return f"<AmqpEngine amqp://{where} {self.status.state.value}>"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Its abilities."""
-        return self._capabilities
 
     @property
     def clock(self) -> Any:
@@ -185,30 +174,12 @@ class AmqpMember(Lacking):
         self.closed = False
         session.begin_with(_Exchanges(session), publisher, inbox)
         session.want(self.catalogue)
-        session.start(self._connect_timeout)
-        if self._wait:
-            return self
         try:
-            async with asyncio.timeout(self._connect_timeout):
-                await session.linked(first=True)
-        except TimeoutError:
-            await self._end()
-            error = session.last_error
-            if isinstance(error, RedpollError):
-                raise error from None
-            host, port = self._hosts[0]
-            raise DialFailed(f"{host}:{port}", "no RabbitMQ answered in time") from error
+            await session.open(self._connect_timeout, self._wait)
         except BaseException:
             await self._end()
             raise
-        self._know_server()
         return self
-
-    def _know_server(self) -> None:
-        version = self.session.incoming.version
-        if t.timeout_arguments(version, 1.0):
-            self._capabilities = replace(self._capabilities, hold=None)
-            self.desk.consumer_timeout = self._consumer_timeout or FOREVER
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Close."""

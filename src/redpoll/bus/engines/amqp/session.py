@@ -16,7 +16,14 @@ from typing import Any, Final, Protocol
 from redpoll.bus.awaitables import with_owner
 from redpoll.bus.engines.amqp.dialing import Hosts, open_link
 from redpoll.bus.engines.amqp.link import Broken, Channel, Link, Login, Rejected
-from redpoll.bus.engines.amqp.topology import FIXED, Declaration, Exchange
+from redpoll.bus.engines.amqp.topology import (
+    FIXED,
+    FOREVER,
+    SERVER_TIMEOUT,
+    Declaration,
+    Exchange,
+    timeout_arguments,
+)
 from redpoll.bus.state import EngineState, Status
 from redpoll.errors import Closed, DialFailed, NoRoute, NotAuthorized, ProtocolError, RedpollError, SpecConflict
 
@@ -91,6 +98,7 @@ class Session:
         status: Is told the state.
         split: True for a connection for what is consumed beside the one for what is published, so that
             acknowledgements do not wait behind publishes that the server does not read.
+        consumer_timeout: Seconds for which the server leaves a delivery open, as its operator set it. None: its default.
 
     Attributes:
         outgoing: The link for publishing.
@@ -105,7 +113,13 @@ class Session:
     """
 
     def __init__(
-        self, hosts: tuple[tuple[str, int], ...], login: Login, tls: ssl.SSLContext | None, status: Status, split: bool
+        self,
+        hosts: tuple[tuple[str, int], ...],
+        login: Login,
+        tls: ssl.SSLContext | None,
+        status: Status,
+        split: bool,
+        consumer_timeout: float | None,
     ) -> None:
         self.outgoing: Link
         self.incoming: Link
@@ -121,6 +135,8 @@ class Session:
         self._tls = tls
         self._status = status
         self._split = split
+        self._consumer_timeout = consumer_timeout
+        self._warned = False
         self._entities: dict[Entity, None] = {}
         self._parked: dict[Entity, str] = {}
         self._own: frozenset[Entity] = frozenset()
@@ -150,6 +166,49 @@ class Session:
         self._timeout = min(timeout, _ATTEMPT) if self.several else timeout
         self._runner = with_owner(self._loop.create_task(self._run()))
         self._look()
+
+    async def open(self, timeout: float, wait: bool) -> None:
+        """Begin to connect on the running loop, and wait for that.
+
+        Args:
+            timeout: Seconds that it may take, and that the only host has to answer.
+            wait: True to return at once, and connect in the background.
+
+        Raises:
+            DialFailed: No host was reached in time.
+            NotAuthorized: The login was refused.
+        """
+        self.start(timeout)
+        if wait:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self.linked(first=True)
+        except TimeoutError:
+            error = self.last_error
+            if isinstance(error, RedpollError):
+                raise error from None
+            host, port = self._hosts.current
+            raise DialFailed(f"{host}:{port}", "no RabbitMQ answered in time") from error
+
+    @property
+    def hold(self) -> float | None:
+        """Seconds for which the server leaves a delivery open; None where it is told otherwise."""
+        if self.generation and timeout_arguments(self.incoming.version, FOREVER):
+            return None
+        return self._consumer_timeout or SERVER_TIMEOUT
+
+    def consumer_arguments(self) -> dict[str, Any]:
+        """Return the arguments of a consumer of tasks, by which they stay with it; warn once where the server knows none."""
+        arguments = timeout_arguments(self.incoming.version, self._consumer_timeout or FOREVER)
+        if not arguments and self._consumer_timeout is None and not self._warned:
+            self._warned = True
+            _log.warning(
+                "RabbitMQ takes a task away from a worker that has it for longer than %g s, unless its operator changed"
+                " consumer_timeout; pass consumer_timeout= where that was done",
+                SERVER_TIMEOUT,
+            )
+        return arguments
 
     def time(self) -> float:
         """Return the time of the loop, in seconds."""

@@ -25,6 +25,8 @@ __all__ = [
     "DELAY_UNIT",
     "EVENTS",
     "FIXED",
+    "FOREVER",
+    "SERVER_TIMEOUT",
     "WORK",
     "Declaration",
     "Exchange",
@@ -57,6 +59,11 @@ CONTROL: Final = "redpoll.control"
 """Exchange: what a publisher says to those that consume a queue, by its name."""
 CATALOGUE: Final = "redpoll.queues"
 """Stream: the settings of all queues, the last ones count."""
+
+SERVER_TIMEOUT: Final = 1_800.0
+"""Seconds for which a server leaves a delivery open that cannot be told otherwise."""
+FOREVER: Final = 10 * 365 * 86_400.0
+"""The seconds that one is told which can."""
 
 DELAY_UNIT: Final = 0.1
 """Seconds of the shortest step of a delay."""

@@ -23,10 +23,8 @@ from redpoll.bus.engines.amqp.foreign.handles import DialectConsumer, DialectDel
 from redpoll.bus.engines.amqp.foreign.messages import Message, Queue
 from redpoll.bus.engines.amqp.lacking import Lacking
 from redpoll.bus.engines.amqp.link import Login, Rejected
-from redpoll.bus.engines.amqp.member import FOREVER, SERVER_TIMEOUT
 from redpoll.bus.engines.amqp.publishing import Sending
 from redpoll.bus.engines.amqp.session import Session, refusal_of
-from redpoll.bus.engines.amqp.topology import timeout_arguments
 from redpoll.bus.engines.handles import EngineSubscription
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.records import (
@@ -42,11 +40,9 @@ from redpoll.bus.state import EngineState, Status
 from redpoll.errors import (
     BadPayload,
     Closed,
-    DialFailed,
     Expired,
     PayloadTooLarge,
     QueueEmpty,
-    RedpollError,
     SpecConflict,
     UsageError,
 )
@@ -102,7 +98,6 @@ class DialectEngine(Lacking):
         status: Its state.
         foreign: The exchanges and queues of the server.
         dialect: The wire format.
-        capabilities: Its abilities.
     """
 
     def __init__(
@@ -122,12 +117,11 @@ class DialectEngine(Lacking):
         self.dialect = dialect
         self._store = uuid.uuid4().hex
         login = replace(login, name=login.name or f"redpoll {self._store}")
-        self._session = Session(hosts, login, tls, self.status, split)
-        self.foreign = Foreign(self._session)
-        self._host = hosts[0]
+        self.session = Session(hosts, login, tls, self.status, split, consumer_timeout)
+        self.foreign = Foreign(self.session)
         self._wait = wait
         self._connect_timeout = connect_timeout
-        self.capabilities = Capabilities(
+        self._capabilities = Capabilities(
             engine="amqp",
             confirm="disk",
             results="live",
@@ -144,7 +138,7 @@ class DialectEngine(Lacking):
             last=False,
             successors=False,
             schedule=False,
-            hold=consumer_timeout or SERVER_TIMEOUT,
+            hold=self.session.hold,
         )
         self._replies = dialect.replies(self._store)
         self._number = 0
@@ -166,21 +160,11 @@ class DialectEngine(Lacking):
     async def __aenter__(self) -> Self:
         """Connect."""
         self._loop = asyncio.get_running_loop()
-        self._session.start(self._connect_timeout)
         try:
-            async with asyncio.timeout(self._connect_timeout):
-                if not self._wait:
-                    await self._session.linked(first=True)
-        except TimeoutError:
-            await self.close()
-            error = self._session.last_error
-            host, port = self._host
-            raise (error if isinstance(error, RedpollError) else DialFailed(f"{host}:{port}", str(error))) from None
+            await self.session.open(self._connect_timeout, self._wait)
         except BaseException:
             await self.close()
             raise
-        if not self._wait and timeout_arguments(self._session.incoming.version, FOREVER):
-            self.capabilities = replace(self.capabilities, hold=None)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -198,7 +182,7 @@ class DialectEngine(Lacking):
             await self.foreign.flush()
         finally:
             self.foreign.close(Closed("bus"))
-            await self._session.close()
+            await self.session.close()
             if self._tasks:
                 # They end as the session did.
                 _, late = await asyncio.wait(self._tasks, timeout=_GOODBYE)
@@ -233,7 +217,7 @@ class DialectEngine(Lacking):
         names = sorted({each.source.queue for each in self._consumers if not each.closed})
         for name in names:
             try:
-                await self._session.look(name)
+                await self.session.look(name)
             except Rejected as error:
                 raise refusal_of(error, name) from error
         return names
@@ -357,7 +341,7 @@ class DialectEngine(Lacking):
         prefetch: bool = False,
     ) -> DialectConsumer:
         """Take tasks or calls from the other library's queue."""
-        await self._session.linked()
+        await self.session.linked()
         wanted: Queue | str = self._declared.get(queue) or self.dialect.queue(queue)
         if isinstance(wanted, Queue) and not wanted.name and exclusive:
             self._unsupported("exclusive recipients")
@@ -371,7 +355,7 @@ class DialectEngine(Lacking):
             credit=max(1, credit),
             exclusive=exclusive,
             # A task may take for days.
-            arguments=timeout_arguments(self._session.incoming.version, FOREVER),
+            arguments=self.session.consumer_arguments(),
         )
         self._consumers.add(consumer)
         return consumer
@@ -379,7 +363,7 @@ class DialectEngine(Lacking):
     async def _present(self, name: str, queue: Queue) -> Queue | str:
         """Return a queue that is there, to be declared anew with each connection; its name if others made it otherwise."""
         try:
-            await self._session.look(queue.name)
+            await self.session.look(queue.name)
             await self.foreign.declare(queue)
         except Rejected as error:
             raise refusal_of(error, name) from error
