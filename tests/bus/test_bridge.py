@@ -14,7 +14,7 @@ import pytest
 
 import redpoll
 from redpoll import Bridge
-from redpoll.bus import Broadcast, Bus, Envelope, QueueSpec, Task
+from redpoll.bus import Broadcast, Bus, EngineState, Envelope, QueueSpec, Task
 from redpoll.bus.notifications import Notification
 from redpoll.errors import (
     CallTimeout,
@@ -811,6 +811,31 @@ async def test_another_bridge_takes_over_and_joins_what_is_there() -> None:
             gate.set()
             assert [await each.result(timeout=5) for each in tasks] == list(range(5))
         assert sorted(begun) == list(range(5))
+
+
+async def test_a_bridge_that_is_cut_off_gives_its_place_away() -> None:
+    """A bridge that one of the sides takes for gone gives up its place on the other one after some seconds, not at once."""
+    async with sides(bridges=2) as joined:
+        first, second = joined.bridges
+        cut = first._buses[1].engine
+        await first._locks[1].close()
+        cut.status.change(EngineState.RECONNECTING, "cut off")
+        await joined.look(2)
+        assert not second.active
+        cut.status.change(EngineState.READY)
+        await joined.look(2)
+        assert (first.active, second.active) == (True, False)
+        await first._locks[1].close()
+        cut.status.change(EngineState.RECONNECTING, "cut off again")
+        await joined.look(8)
+        assert (first.active, second.active) == (False, True)
+        async with joined.second.tasks.worker(double, queue="q"):
+            task = await joined.first.tasks.submit(4, queue="q")
+            await joined.look(2)
+            assert await task.result(timeout=5) == 8
+        cut.status.change(EngineState.READY)
+        await joined.look(2)
+        assert (first.active, second.active) == (False, True)
 
 
 async def test_an_outcome_that_a_killed_bridge_did_not_record_is_not_lost() -> None:

@@ -63,6 +63,8 @@ _AHEAD: Final = 16
 _LOOKS: Final = 64
 #: Minimum time between two looks, as a multiple of the time that one takes.
 _SHARE: Final = 10
+#: Seconds for which a bridge keeps its place while it is cut off from a side.
+_AWAY: Final = 5.0
 #: Seconds before a task is submitted again where it is not known whether the far side has it.
 _PAUSE: Final = 0.25
 
@@ -230,14 +232,21 @@ class Bridge:
 
     async def _run(self) -> None:
         clock = self._buses[0].engine.clock
+        ready = clock.time()
         while True:
             began = clock.time()
             states = {each.state for each in self._buses}
             if EngineState.CLOSED in states:
                 raise Closed("bus")
             try:
-                if states == {EngineState.READY} and await self._is_first():
-                    await self._look()
+                if states == {EngineState.READY}:
+                    if await self._is_first():
+                        await self._look()
+                    ready = clock.time()
+                elif self._locks and began - ready > _AWAY:
+                    # Another one may be connected to both sides.
+                    _log.warning("%r gives its place away: a side is not there for it", self)
+                    await self._rest()
             except (Closed, NotAuthorized):
                 raise
             except RedpollError as error:

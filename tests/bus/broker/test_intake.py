@@ -31,13 +31,21 @@ def test_mandatory_needs_somebody() -> None:
 
 
 def test_a_second_task_with_a_key_is_the_first() -> None:
-    """Within the time of its key a second task is not put into the queue; its number is the first one's."""
+    """Until the first task has ended, and within the time of its key, a second one is that: it is not put into the queue."""
     desk = Desk()
     first = desk.number("a", dedup="k")
     assert desk.submit("b", dedup="k") == first
     assert desk.queue.ready == 1
+    desk.wait(4_000)
+    # It is kept beside other keys, which end their time.
+    desk.number("other", dedup="l")
+    worker = desk.consume("w")
+    desk.wait(4_000)
+    desk.number("third", dedup="m")
+    assert desk.submit("c", dedup="k") == first
+    desk.settle(worker, "r")
     desk.wait(3_600)
-    assert desk.submit("c", dedup="k").id != first
+    assert desk.submit("d", dedup="k").id != first
 
 
 def test_a_full_queue_lets_wait() -> None:

@@ -229,3 +229,13 @@ def test_a_poison_task_is_alone_after_a_restart() -> None:
     assert desk.deliveries() == []
     desk.settle(back)
     assert desk.deliveries() == [("w", "other")]
+
+
+def test_the_key_of_a_task_that_lives_survives() -> None:
+    """A broker that takes over knows the key of a task that was not ended, though its time is over and others came."""
+    desk = Desk(journal=True)
+    first = desk.number("a", dedup="k")
+    desk.wait(4_000)
+    desk.number("b", dedup="l")
+    again(desk)
+    assert desk.submit("c", dedup="k") == first

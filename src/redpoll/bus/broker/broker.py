@@ -139,9 +139,6 @@ class Broker:
             if declared.paused:
                 self.queues.pause(queue, True)
         queues = self.queues.found
-        for used in found.keys:
-            if used.queue in queues:
-                queues[used.queue].dedup.add(used.key, used.id, used.when)
         for ended in found.results.values():
             self.tasks.results.add(ended)
         for dead in found.dead.values():
@@ -166,6 +163,9 @@ class Broker:
                 self.tasks.delay(task, put.due)
             else:
                 queue.add(task)
+        for used in found.keys:
+            if used.queue in queues:
+                queues[used.queue].dedup.add(used.key, used.id, used.when, self.tasks.found)
         for each in found.schedules.values():
             if each.values is not None:
                 target, payload, size, options, every, cron = each.values

@@ -85,7 +85,7 @@ class Intake:
         if (ttl is not None and ttl <= 0) or (deadline is not None and deadline <= 0):
             raise _no_time(deadline if ttl is None else ttl, name)
         if dedup is not None:
-            known = queue.dedup.find(dedup, now)
+            known = queue.dedup.find(dedup, now, self._tasks.found)
             if known:
                 return known
         if (
@@ -110,7 +110,7 @@ class Intake:
         if queue is None or (mandatory and not queue.consumers):
             error = NoRoute(name)
         else:
-            number = known = queue.dedup.find(dedup, now) if dedup is not None else 0
+            number = known = queue.dedup.find(dedup, now, self._tasks.found) if dedup is not None else 0
             options = _later(options, now - parked.since)
             if not known and 0.0 in options[2:4]:
                 error = _no_time(parked.timeout, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from redpoll.bus.broker import outputs
@@ -75,7 +75,7 @@ class Dedup:
     """Dedup keys of a queue and the tasks that had them, the oldest first.
 
     Args:
-        seconds: Time for which a key counts.
+        seconds: Time for which a key counts, also beyond the end of its task.
         limit: Maximum number of keys; the oldest leaves first.
     """
 
@@ -89,18 +89,20 @@ class Dedup:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def find(self, key: str, now: float) -> int:
-        """Return the number of the task that had a key; 0 if none had it in time."""
+    def find(self, key: str, now: float, living: Container[int] = ()) -> int:
+        """Return the number of the task that had a key; 0 if none had it in time, or is among the living."""
         found = self._keys.get(key)
-        return 0 if found is None or now - found[1] >= self._seconds else found[0]
+        return 0 if found is None or (now - found[1] >= self._seconds and found[0] not in living) else found[0]
 
-    def add(self, key: str, task: int, now: float) -> None:
-        """Note the key of a task, and forget expired keys."""
+    def add(self, key: str, task: int, now: float, living: Container[int] = ()) -> None:
+        """Note the key of a task, and forget expired keys, but for those of the living."""
         keys = self._keys
         keys.pop(key, None)
         keys[key] = (task, now)
         while len(keys) > self._limit or now - next(iter(keys.values()))[1] >= self._seconds:
-            keys.popitem(last=False)
+            oldest, (number, _) = keys.popitem(last=False)
+            if number in living and len(keys) < self._limit:
+                keys[oldest] = (number, now)
 
 
 class Kept:

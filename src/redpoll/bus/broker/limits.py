@@ -35,7 +35,7 @@ class Limits:
     """Maximum number of publishes that wait for room, per queue; one more is refused."""
 
     dedup_time: float = 3_600.0
-    """Time for which a dedup key counts."""
+    """Time for which a dedup key counts; while its task is not ended it does anyway."""
 
     dedup_keys: int = 1_000_000
     """Maximum number of dedup keys per queue; the oldest leaves first."""

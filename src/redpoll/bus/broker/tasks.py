@@ -156,7 +156,7 @@ class Tasks:
         elif ttl is not None or queue.ttl is not None:
             task.timer = self._timers.add(now + (ttl if ttl is not None else queue.ttl or 0.0), task, EXPIRES)
         if dedup is not None:
-            queue.dedup.add(dedup, number, now)
+            queue.dedup.add(dedup, number, now, self.found)
         out = self._out
         if out.writes is not None and task.flags & DURABLE:
             out.writes.append(self._written(task, now + delay if delay > 0 else None))

@@ -181,7 +181,7 @@ class Work:
             self._tasks.end(task, kind, now, payload, size, detail)
             for each, its_size in then:
                 queue = self._tasks.queues[each.queue]
-                if each.dedup is None or not queue.dedup.find(each.dedup, now):
+                if each.dedup is None or not queue.dedup.find(each.dedup, now, self._tasks.found):
                     self._tasks.put(queue, each.envelope, its_size, now, consumer.peer, None, each.options)
         if consumer.auto and consumer.waiting and not consumer.queue.aside:
             # It stands in line still: nothing waits for this credit.

@@ -103,7 +103,7 @@ class Tasks:
             data: The data of the task.
             queue: Name of the queue.
             dedup: A key of at most 255 bytes: a second task with it in this queue is not made, and the handle is that of
-                the first (for an hour, and a million keys, unless the engine was told otherwise).
+                the first (for an hour and until that has ended, and a million keys, unless the engine was told otherwise).
             delay: Seconds before it can be begun; the engine keeps it, not a worker.
             eta: The earliest time to begin it, instead of `delay`; an aware datetime. One of the last minute is now.
             priority: Higher ones are begun first; 0 (default) to one less than the `priorities` of the queue.

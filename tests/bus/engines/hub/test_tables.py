@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -348,3 +349,17 @@ def test_times_never_grow() -> None:
         assert abs(put.due - expected) < 1e-5
         assert put.due <= expected
         assert abs(put.expires - put.due - 100.0) < 1e-5
+
+
+def test_the_key_of_a_task_that_lives_stays() -> None:
+    """A key whose time is over leaves with the next ones only once its task has ended."""
+    disk = Disk(key_time=10.0, keys=50)
+    disk.put([Q, task(1000), Keyed("q", "lives", number(1000), 0.0)])
+    keys = iter(range(200))
+    for ends in ([], [ended(1000)]):
+        disk.put(ends)
+        for each in itertools.islice(keys, 40):
+            disk.put([Keyed("q", f"k{each}", number(each + 1), 100.0 + each)])
+        found = [each.key for each in Restored(load(disk.database, disk.clock)).keys]
+        assert ("lives" in found) is not bool(ends)
+        disk.check()

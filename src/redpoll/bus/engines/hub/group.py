@@ -344,7 +344,7 @@ class Group:
         """Remove the keys of a queue that count no more."""
         self._say("DELETE FROM keys WHERE queue = ? AND place <= ?", queue, place - self._key_limit)
         self._say(
-            """DELETE FROM keys WHERE queue = ? AND used <= ? AND place IN
+            """DELETE FROM keys WHERE queue = ? AND used <= ? AND serial NOT IN (SELECT serial FROM tasks) AND place IN
             (SELECT place FROM keys WHERE queue = ? ORDER BY place LIMIT ?)""",
             queue,
             unused,
