@@ -324,6 +324,33 @@ async def test_settings_are_those_of_the_first(rabbitmq: Broker) -> None:
         assert (await three.queues.inspect("q")).spec.max_attempts == 3
 
 
+async def test_settings_that_come_late(rabbitmq: Broker) -> None:
+    """A consumer that begins before its engine knows the settings of its queue takes tasks of all priorities once it does."""
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(rabbitmq.url) as other:
+        engine, taken = engine_of(bus), Recorder()
+        spec = QueueSpec("q", priorities=3, max_attempts=2)
+        await engine_of(other).declare(spec)
+        await until(lambda: engine.catalogue.specs.get("q") == spec, "the settings")
+        del engine.catalogue.specs["q"]
+        await engine.consume("q", credit=3, sink=taken.deliver)
+        await engine_of(other).publish(pack("high"), queue="q", priority=2)
+        engine.catalogue._set("q", spec)
+        await until(lambda: taken.deliveries, "the task of a higher priority")
+
+
+async def test_a_program_begins_with_all_settings(rabbitmq: Broker) -> None:
+    """A program that has just begun knows what others declared long ago, many queues too, and consumes by it."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        specs = [QueueSpec(f"q{number}", priorities=2, durable=False) for number in range(60)]
+        await asyncio.gather(*(engine_of(bus).declare(each) for each in specs))
+        await engine_of(bus).delete("q0")
+        for _ in range(3):
+            async with redpoll.connect(rabbitmq.url) as late:
+                engine = engine_of(late)
+                await engine.catalogue.known()
+                assert engine.catalogue.specs == {each.name: each for each in specs[1:]}
+
+
 async def test_other_clients_are_answered(rabbitmq: Broker) -> None:
     """A message of any client that names a queue for the reply is answered there, in its own terms."""
     async with redpoll.connect(rabbitmq.url) as bus:

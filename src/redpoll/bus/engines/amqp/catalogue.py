@@ -34,8 +34,7 @@ _log = logging.getLogger("redpoll.bus")
 
 #: Records under way from the server.
 _PREFETCH: Final = 500
-#: Seconds that starting waits for records: for the first one, and for those that the server had then.
-_EMPTY: Final = 0.1
+#: Seconds that starting waits for the records that there are.
 _PATIENCE: Final = 0.5
 #: Seconds that a record may take to come back.
 _WRITTEN: Final = 5.0
@@ -80,7 +79,8 @@ class Catalogue:
         """Declare the stream, and read it."""
         self._name = await self._found()
         self._reading, self._next, self._end = {}, 0, 0
-        caught_up = self._caught_up = asyncio.get_running_loop().create_future()
+        if self._caught_up is None or self._caught_up.done():
+            self._caught_up = asyncio.get_running_loop().create_future()
         async with self._session.incoming.opening(self._closed) as channel:
             await channel.ask("basic.qos", 0, _PREFETCH, 0)
             self._channel = channel
@@ -89,15 +89,20 @@ class Catalogue:
                 await channel.consume(self._name, tag, take, self._cancelled, arguments={"x-stream-offset": start})
             for number in self._unwritten:
                 self._send(number)
+            await self.known(_PATIENCE)
+
+    async def known(self, seconds: float = _WRITTEN) -> None:
+        """Wait until all records are read, if that takes no longer than usual."""
+        caught_up = self._caught_up
+        if (
+            caught_up is not None
+            and not caught_up.done()
+            and self._channel is not None
+            and not self._session.is_blocked
+        ):
             with suppress(TimeoutError):
-                async with asyncio.timeout(_EMPTY):
+                async with asyncio.timeout(seconds):
                     await asyncio.shield(caught_up)
-            if self._end > self._next:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_PATIENCE):
-                        await asyncio.shield(caught_up)
-            if not self._end:
-                self._write_all(self.specs)
 
     async def _found(self) -> str:
         """Return the name of the stream, which is made if there is none."""
@@ -139,6 +144,9 @@ class Catalogue:
             try:
                 if missing:
                     await self._session.declare_queue(declaration)
+                    # With a record that says nothing it has a last one, up to which to read.
+                    self._name = declaration.name
+                    self._note("delete", "", None)
             finally:
                 await self._session.ask("queue.delete", 0, lock.name, 0)
         except Rejected as error:
@@ -153,6 +161,7 @@ class Catalogue:
 
     def _closed(self, error: Exception) -> None:
         if isinstance(error, Rejected):
+            self.suspend(error)
             self._session.restore_soon(self, str(error), 0.5)
 
     def _cancelled(self) -> None:

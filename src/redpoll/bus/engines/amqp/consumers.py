@@ -86,6 +86,10 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         more, self._credit = credit > self._credit, credit
         if more:
             self._hand_out()
+        self.renew()
+
+    def renew(self) -> None:
+        """Consume anew: its credit, or the settings of its queue are others."""
         if not self._adjusting and not self._closed:
             self._adjusting = True
             self._desk.session.spawn(self._adjust())
@@ -307,10 +311,9 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         self.deliveries.pop(id(delivery), None)
         if self._held:
             self._hand_out()
-        if not self._closed and self._prefetch < min(_MOST, self._credit) and not self._adjusting and self.active:
+        if self._prefetch < min(_MOST, self._credit) and self.active:
             # It began while deliveries were open from before.
-            self._adjusting = True
-            self._desk.session.spawn(self._adjust())
+            self.renew()
 
     def _give_back(self) -> None:
         """Give back what was not handed to the sink or the iterator, in its order."""

@@ -254,6 +254,10 @@ class AmqpMember(Lacking):
         """Apply what any program has done with a queue."""
         if spec is None:
             self._gone(name)
+            return
+        for consumer in self._consumers:
+            if consumer.queue == name:
+                consumer.renew()
 
     def _gone(self, name: str) -> None:
         outcome = Outcome(OutcomeKind.CANCELLED, None, "its queue was deleted")

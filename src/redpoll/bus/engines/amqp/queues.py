@@ -37,6 +37,7 @@ class AmqpQueues(AmqpMember):
         """Make sure that a queue is there."""
         self._check()
         await self.session.linked()
+        await self.catalogue.known()
         known = self.catalogue.specs.get(spec.name)
         if known is not None and known != spec:
             if await self._exists(spec.name):
@@ -87,6 +88,7 @@ class AmqpQueues(AmqpMember):
         self.desk.note("declared", spec.name)
 
     async def _exists(self, queue: str) -> bool:
+        await self.catalogue.known()
         try:
             await self.session.look(queue)
         except Rejected as error:
