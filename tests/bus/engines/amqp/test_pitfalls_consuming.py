@@ -14,11 +14,12 @@ import aiormq
 import pytest
 
 import redpoll
-from redpoll.bus import EngineState, Outcome, OutcomeKind, Task
+from redpoll.bus import EngineState, Outcome, OutcomeKind, QueueSpec, Task
 from redpoll.bus.engines.amqp.engine import AmqpEngine
 from redpoll.bus.engines.amqp.foreign.engine import DialectEngine
 from redpoll.bus.engines.amqp.link import Channel
-from redpoll.errors import NoRoute, QueueEmpty, TaskRejected, Unsupported
+from redpoll.errors import DeadLettered, NoRoute, QueueEmpty, TaskRejected, Unsupported
+from redpoll.testing import Faults
 from tests.bus.engines.amqp.support import HEARTBEAT, Way, elapse, pair, states, until, within
 from tests.bus.engines.amqp.workers import Worker
 from tests.rabbitmq import Broker
@@ -246,6 +247,25 @@ async def test_26_rejected_by_the_only_worker(rabbitmq: Broker) -> None:
         await until(lambda: begun["good"], "the other task")
         await elapse(1.0)
         assert begun["bad"] <= 4
+
+
+async def test_26_attempts_on_a_slow_connection(rabbitmq: Broker) -> None:
+    """A task that was begun as often as it may is a dead letter, also for a program that begins far from the server."""
+    handed: list[int] = []
+    async with Way(rabbitmq) as way, redpoll.connect(rabbitmq.url) as other:
+        await other.queues.declare(QueueSpec("q", max_attempts=2))
+        handle = await other.tasks.submit(1, queue="q")
+        for _ in range(2):
+            await (await within(other.engine.take("q", 10.0))).reject()
+        way.set(Faults(delay=0.1))
+        async with redpoll.connect(way.url, connect_timeout=20.0) as bus:
+            worker = bus.tasks.worker(lambda task: handed.append(task.attempt), queue="q", declare=False)
+            await within(worker.__aenter__())
+            with pytest.raises(DeadLettered):
+                await handle.result(timeout=20)
+            await until(lambda: bus.state is EngineState.READY, "the engine")
+            await worker.close()
+    assert not handed
 
 
 async def test_26_messages_that_cannot_be_read(rabbitmq: Broker) -> None:

@@ -67,8 +67,10 @@ class Catalogue:
         # What was read so far, until that is everything that the stream had at first; None is a queue that was deleted.
         self._reading: dict[str, QueueSpec | None] | None = None
         self._next = self._end = 0
-        self._caught_up: asyncio.Future[None] | None = None
+        self._caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost_at: float | None = None
+        # False while the server has refused it.
+        self._there = True
         # Records that did not come back yet, and those who wait for that.
         self._unwritten: dict[str, dict[str, Any]] = {}
         self._writing: dict[str, asyncio.Future[None]] = {}
@@ -77,9 +79,18 @@ class Catalogue:
 
     async def restore(self) -> None:
         """Declare the stream, and read it."""
+        try:
+            await self._restore()
+        except Rejected:
+            self._there = False
+            raise
+        self._there = True
+        await self.known(_PATIENCE)
+
+    async def _restore(self) -> None:
         self._name = await self._found()
         self._reading, self._next, self._end = {}, 0, 0
-        if self._caught_up is None or self._caught_up.done():
+        if self._caught_up.done():
             self._caught_up = asyncio.get_running_loop().create_future()
         async with self._session.incoming.opening(self._closed) as channel:
             await channel.ask("basic.qos", 0, _PREFETCH, 0)
@@ -89,20 +100,13 @@ class Catalogue:
                 await channel.consume(self._name, tag, take, self._cancelled, arguments={"x-stream-offset": start})
             for number in self._unwritten:
                 self._send(number)
-            await self.known(_PATIENCE)
 
     async def known(self, seconds: float = _WRITTEN) -> None:
         """Wait until all records are read, if that takes no longer than usual."""
-        caught_up = self._caught_up
-        if (
-            caught_up is not None
-            and not caught_up.done()
-            and self._channel is not None
-            and not self._session.is_blocked
-        ):
+        if not self._caught_up.done() and self._there and not self._session.is_blocked:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await asyncio.shield(caught_up)
+                    await asyncio.shield(self._caught_up)
 
     async def _found(self) -> str:
         """Return the name of the stream, which is made if there is none."""
@@ -217,7 +221,7 @@ class Catalogue:
         for number, future in self._writing.items():
             if number not in self._unwritten and not future.done():
                 future.set_result(None)
-        if self._caught_up is not None and not self._caught_up.done():
+        if not self._caught_up.done():
             self._caught_up.set_result(None)
         if self._channel is not None:
             self._session.spawn(self._channel.cancel("last"))
@@ -266,7 +270,7 @@ class Catalogue:
         number = self._note(change, name, spec)
         future = self._writing[number] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(0.0 if self._session.is_blocked or self._lost_at is not None else _WRITTEN):
+            async with asyncio.timeout(_WRITTEN if self._there and not self._session.is_blocked else 0.0):
                 await future
         except TimeoutError:
             # Nobody reads it now: the stream has it later.

@@ -33,8 +33,9 @@ _log = logging.getLogger("redpoll.bus")
 
 #: Seconds that one of several hosts has to answer.
 _ATTEMPT: Final = 2.0
-#: Seconds that restoring something may take, before it is tried again beside the others.
+#: Seconds that restoring something may take, before it is tried again beside the others; and that it may take then.
 _RESTORING: Final = 0.8
+_RESTORING_AGAIN: Final = 15.0
 #: Seconds between two tries to restore what could not be, at first and at most.
 _AGAIN: Final = 1.0
 _SELDOM: Final = 60.0
@@ -480,7 +481,7 @@ class Session:
             if entity in self._own:
                 await entity.restore()
         others = [each for each in self._entities if each not in self._own]
-        await asyncio.gather(*(self._restore(each, _AGAIN) for each in others))
+        await asyncio.gather(*(self._restore(each, _AGAIN, _RESTORING) for each in others))
 
     def begin_with(self, *entities: Entity) -> None:
         """Name what is restored first, in this order, and whose failure ends the connection."""
@@ -491,9 +492,9 @@ class Session:
         """Have something restored with each connection, from the first on."""
         self._entities[entity] = None
 
-    async def _restore(self, entity: Entity, pause: float) -> None:
+    async def _restore(self, entity: Entity, pause: float, patience: float) -> None:
         try:
-            async with asyncio.timeout(_RESTORING):
+            async with asyncio.timeout(patience):
                 await entity.restore()
         except (Rejected, RedpollError, TimeoutError) as error:
             if entity in self._entities:
@@ -508,7 +509,7 @@ class Session:
         await asyncio.sleep(pause)
         if generation == self.generation and self.ready and entity in self._entities:
             with suppress(Broken):  # it will be restored on the next connection
-                await self._restore(entity, min(pause * 2, _SELDOM))
+                await self._restore(entity, min(pause * 2, _SELDOM), _RESTORING_AGAIN)
             self._show()
 
     def restore_soon(self, entity: Entity, reason: str, pause: float = 0.0) -> None:
