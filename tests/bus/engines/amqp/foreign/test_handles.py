@@ -15,7 +15,7 @@ from redpoll.bus.engines.amqp.foreign.messages import Message
 from redpoll.bus.engines.amqp.wire import Properties
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.records import Publication
-from redpoll.errors import ConfigError, NoRoute, RedpollError, Unsupported
+from redpoll.errors import Closed, ConfigError, NoRoute, RedpollError, Unsupported
 from redpoll.testing import VirtualTime
 
 pytestmark = pytest.mark.asyncio
@@ -106,6 +106,18 @@ async def test_outcome_is_confirmed_before_the_message_is_gone() -> None:
     assert await delivery.ack() is False
     assert await delivery.reject() is False
     assert len(engine.sent) == 1
+
+
+@pytest.mark.parametrize(("error", "end"), [(NoRoute("replies"), "ack"), (Closed("bus"), "")])
+async def test_outcome_that_is_not_confirmed(error: RedpollError, end: str) -> None:
+    """A task whose sender is gone is done; one whose outcome was not confirmed when the bus was closed goes back."""
+    engine = FakeEngine()
+    engine.error = error
+    consumer, got = consumer_of(engine)
+    message = FakeMessage(b"[7, false]")
+    take(consumer, message)
+    await got[0].ack(Outcome(OutcomeKind.RESULT, Envelope("json", b"[1]")))
+    assert message.end == end
 
 
 async def test_unwanted_reply() -> None:

@@ -19,7 +19,7 @@ from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.failures import pack_failure
 from redpoll.bus.records import Publication, check_flags
 from redpoll.checks import duration, require
-from redpoll.errors import BadPayload, EncodeError, RedpollError
+from redpoll.errors import BadPayload, Closed, EncodeError, RedpollError
 from redpoll.node.reports import Repeated
 
 __all__ = ["DialectConsumer", "DialectDelivery", "Sender", "Then"]
@@ -176,7 +176,8 @@ class DialectDelivery(EngineDelivery):
         if message is None:
             then()
         else:
-            sender.send(message, then=lambda _: then())
+            # Closed before it was confirmed, the task goes back with the connection.
+            sender.send(message, then=lambda error: None if isinstance(error, Closed) else then())
 
     def _end(self) -> bool:
         """Note that it ended; return False if it had, or was lost."""
