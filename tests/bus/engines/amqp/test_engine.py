@@ -338,6 +338,21 @@ async def test_settings_that_come_late(rabbitmq: Broker) -> None:
         await until(lambda: taken.deliveries, "the task of a higher priority")
 
 
+async def test_a_list_of_queues_that_is_deleted(rabbitmq: Broker) -> None:
+    """An operator who deletes the list of queues loses nothing: it is made anew, with what programs know."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine = engine_of(bus)
+        spec = QueueSpec("q", max_attempts=3)
+        await engine.declare(spec)
+        channels = rabbitmq.channels()
+        await engine.session.ask("queue.delete", 0, "redpoll.queues", 0)
+        await bus.status.wait_for(EngineState.DEGRADED)
+        await bus.status.wait_for(EngineState.READY)
+        async with redpoll.connect(rabbitmq.url) as late:
+            await until(lambda: engine_of(late).catalogue.specs == {"q": spec}, "the settings")
+        await until(lambda: rabbitmq.channels() == channels, "no more channels than before")
+
+
 async def test_a_program_begins_with_all_settings(rabbitmq: Broker) -> None:
     """A program that has just begun knows what others declared long ago, many queues too, and consumes by it."""
     async with redpoll.connect(rabbitmq.url) as bus:

@@ -169,6 +169,9 @@ class Catalogue:
             self._session.restore_soon(self, str(error), 0.5)
 
     def _cancelled(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.abandon()
         self._session.restore_soon(self, "the server ended its consumer", 0.5)
 
     # -- what is read
@@ -268,13 +271,14 @@ class Catalogue:
             spec: The settings; None deletes.
         """
         number = self._note(change, name, spec)
+        record = self._unwritten[number]
         future = self._writing[number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(_WRITTEN if self._there and not self._session.is_blocked else 0.0):
                 await future
         except TimeoutError:
             # Nobody reads it now: the stream has it later.
-            self._apply(self._unwritten[number])
+            self._apply(record)
         finally:
             self._writing.pop(number, None)
         return self.specs.get(name)

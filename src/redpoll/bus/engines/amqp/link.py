@@ -250,6 +250,7 @@ class Channel:
         closing = self.ask("channel.close", 200, "", 0, 0)
         # The server knows nothing of it behind that: another word would end the connection.
         self._closing = True
+        self._consumers.clear()
         self._open.clear()
         self._settled.clear()
         return closing
