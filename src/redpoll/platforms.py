@@ -33,6 +33,7 @@ __all__ = [
     "is_unix",
     "lock_file",
     "mounted_over_network",
+    "resident_bytes",
     "signals",
     "unlock_file",
 ]
@@ -116,6 +117,20 @@ def die_by(number: signal.Signals) -> None:
     """End this process as an unhandled signal does."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def resident_bytes() -> int:
+    """Bytes of memory that this process has; the most that it had where a system says no more, 0 where not even that."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def lock_file(descriptor: int) -> bool:

@@ -8,7 +8,7 @@ import redpoll
 from redpoll.cli import main
 from tests.cli.support import refuse
 
-COMMANDS = ["demo", "listen", "send", "request", "echo", "bench", "bridge", "directory", "hub", "pki", "wiring"]
+COMMANDS = ["demo", "listen", "send", "request", "echo", "bench", "bridge", "directory", "hub", "pki", "run", "wiring"]
 BUS = [
     *(f"queue {name}" for name in ("list", "show", "peek", "purge", "move", "pause", "resume", "redrive", "delete")),
     *(f"task {name}" for name in ("show", "cancel", "result")),

@@ -20,6 +20,7 @@ from .listen import listen
 from .pki import init, issue, renew, show
 from .queue import QUEUE
 from .request import request
+from .run.command import run
 from .send import send
 from .task import TASK
 from .texts import epilog, flowing
@@ -45,6 +46,7 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
         "redpoll bridge redpoll://127.0.0.1 amqp://127.0.0.1",
         "redpoll bridge @hub.url @rabbit.url --queue 'images.*' --queue rpc:calculator",
     ],
+    run: ["redpoll run photos:app --workers 4", "redpoll run photos --queues images,mail --reload"],
     directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
 }
 

@@ -52,10 +52,12 @@ class Program:
         command: Its name in errors.
         module: The module that `python -m` runs.
         arguments: Its command line.
+        prints: Let it print what it likes, where this process does; it reports no events then.
     """
 
-    def __init__(self, command: str, module: str, *arguments: str) -> None:
+    def __init__(self, command: str, module: str, *arguments: str, prints: bool = False) -> None:
         self._command = command
+        self._prints = prints
         self._arguments = (module, *arguments)
         self._process: Process | None = None
 
@@ -101,13 +103,23 @@ class Program:
         _signal(process, KILL)
         await process.wait()
 
+    async def wait(self) -> int:
+        """Wait for its end; return its exit code, below 0 for a signal."""
+        return await self._running().wait()
+
+    def tell(self, text: str) -> None:
+        """Write to its standard input, if it has not ended."""
+        stdin = self._running().stdin
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(text.encode())
+
     async def _start(self) -> None:
         path = os.pathsep.join(filter(None, (_SOURCE, os.environ.get("PYTHONPATH"))))
         self._process = await asyncio.create_subprocess_exec(
             # -P: do not import a package from the current directory.
             *(sys.executable, "-P", "-m", *self._arguments),
             stdin=PIPE,
-            stdout=PIPE,
+            stdout=None if self._prints else PIPE,
             env={**os.environ, "PYTHONPATH": path},
             # Ctrl-C at the terminal is for the parent process, which then ends this one.
             start_new_session=True,

@@ -1,0 +1,192 @@
+"""A worker process of `redpoll run`: a fresh interpreter, which imports the app and works until it is told to stop.
+
+Its standard input says when: a line "stop" lets handlers finish, "now" does not, and its end, as when the parent was killed,
+is a "stop". So is SIGTERM. Exit code 0: all that it had begun was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from redpoll import run
+from redpoll.bus import Requeue
+from redpoll.bus.app import App, Middleware, Proceed, Work, Working
+from redpoll.cli.codes import ExitCode, code_of
+from redpoll.cli.run.shared import ENDED, READY, STARTING, Options, Status, load
+from redpoll.cli.worker import Worker
+from redpoll.errors import RedpollError
+from redpoll.platforms import resident_bytes, signals
+
+__all__ = ["main"]
+
+_log = logging.getLogger("redpoll.app")
+
+
+class _Watched(Middleware):
+    """Says what the process does: a line for each task, its last task, and when it has done enough."""
+
+    def __init__(self, options: Options, status: Status, stop: asyncio.Event) -> None:
+        self._options = options
+        self._status = status
+        self._stop = stop
+        self._state = STARTING
+        self._running = 0
+        self._done = 0
+
+    def ready(self) -> None:
+        """Say that the process works; it may have done enough already."""
+        if self._state == STARTING:
+            self._state = READY
+        self._status.write(self._state, self._running)
+
+    async def handle(self, work: Work, proceed: Proceed) -> Any:
+        """Handle."""
+        if work.task is None:
+            return await proceed(work)
+        if self._state == ENDED:
+            raise Requeue  # it came in the turn in which the last one ended
+        title = f"{work.name} {work.task.id}"
+        self._running += 1
+        self._status.write(self._state, self._running, title)
+        began = time.perf_counter()
+        try:
+            result = await proceed(work)
+        except BaseException as error:
+            _log.info("task %s failed after %s: %s: %s", title, _took(began), type(error).__name__, error)
+            raise
+        else:
+            _log.info("task %s done in %s", title, _took(began))
+            return result
+        finally:
+            self._running -= 1
+            self._done += 1
+            self._look()
+            self._status.write(self._state, self._running)
+
+    def _look(self) -> None:
+        """End the process, in order, if it has done enough, or has grown too large."""
+        most, limit = self._options.max_tasks, self._options.max_memory
+        if self._state != ENDED and (
+            (most is not None and self._done >= most) or (limit is not None and resident_bytes() > limit)
+        ):
+            _log.info(
+                "worker %d ends after %d tasks, with %d MB", self._options.number, self._done, resident_bytes() >> 20
+            )
+            self._state = ENDED
+            self._stop.set()
+
+
+def _took(began: float) -> str:
+    seconds = time.perf_counter() - began
+    return f"{1_000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+class _Json(logging.Formatter):
+    """Log records as JSON objects, one on a line."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line."""
+        fields: dict[str, Any] = {
+            "event": "log",
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "worker": self._worker,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def main(text: str) -> int:
+    """Work; return the exit code.
+
+    Args:
+        text: The options, as `Options.dump` makes them.
+    """
+    options = Options.read(text)
+    handler = logging.StreamHandler(sys.stdout if options.json else sys.stderr)
+    plain = logging.Formatter(f"%(asctime)s %(levelname)s worker-{options.number} %(name)s: %(message)s")
+    handler.setFormatter(_Json(options.number) if options.json else plain)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    try:
+        app = load(options.app)
+        if options.url is not None:
+            app.url = options.url
+        return run(_work(app, options, Status(options.status)))
+    except RedpollError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
+        _log.error("worker %d cannot work: %s", options.number, error, exc_info=cause)
+        return code_of(error)
+
+
+async def _work(app: App, options: Options, status: Status) -> int:
+    stop, now = asyncio.Event(), asyncio.Event()
+    watched = _Watched(options, status, stop)
+    app.middleware.insert(0, watched)
+    listening = asyncio.ensure_future(_listen(stop, now))
+    try:
+        with signals(asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM), lambda _: stop.set()):
+            async with app:
+                working = app.work(options.queues, concurrency=options.concurrency, drain=options.grace)
+                await working.__aenter__()
+                watched.ready()
+                await stop.wait()
+                finished = await _finish(working, now, options.grace)
+                await app.close()
+            if not finished:
+                # Threads may go on for ever, and their tasks are somebody else's now.
+                sys.stdout.flush()
+                logging.shutdown()
+                os._exit(ExitCode.NOT_DELIVERED)
+            return ExitCode.DONE
+    finally:
+        listening.cancel()
+
+
+async def _finish(working: Working, now: asyncio.Event, grace: float) -> bool:
+    """Let handlers finish, within the time and until it has to be now; return True if all have."""
+    leaving = asyncio.ensure_future(working.__aexit__(None, None, None))
+    urged = asyncio.ensure_future(now.wait())
+    began = time.monotonic()
+    # Coroutines are cancelled when the time is over; the rest is for them to end, and for the lifespan.
+    await asyncio.wait([leaving, urged], timeout=grace + 1, return_when=asyncio.FIRST_COMPLETED)
+    urged.cancel()
+    if leaving.done():
+        await leaving
+        return time.monotonic() - began < grace
+    leaving.cancel()
+    await asyncio.wait([leaving], timeout=1)
+    return False
+
+
+async def _listen(stop: asyncio.Event, now: asyncio.Event) -> None:
+    """Set the events as standard input says."""
+    reader = Worker("redpoll run")
+    try:
+        while data := await reader.call(partial(os.read, 0, 64)):
+            stop.set()
+            if b"now" in data:
+                now.set()
+    except OSError:
+        pass
+    finally:
+        stop.set()
+        reader.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,349 @@
+"""`redpoll run`, as its users run it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import redpoll
+from redpoll import Hub
+from redpoll.bus import Bus
+from redpoll.cli.run.shared import ENDED, READY, Status, load
+from redpoll.cli.run.watching import Notifier, Sources
+from redpoll.errors import UsageError
+from redpoll.platforms import FORKS, resident_bytes
+from tests.cli.support import PATIENCE, Running, refuse, run, started, until
+
+pytestmark = pytest.mark.skipif(not FORKS, reason="signals that ask a process to end")
+
+APP = """
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+from redpoll import App
+
+app = App()
+
+
+@app.task
+async def pid(number: int = 0) -> int:
+    return os.getpid()
+
+
+@app.task(queue="slow")
+async def wait(path: str) -> str:
+    Path(path).touch()
+    while not Path(path + ".go").exists():
+        await asyncio.sleep(0.01)
+    return "waited"
+
+
+@app.task(queue="slow")
+def block(path: str) -> str:
+    Path(path).touch()
+    time.sleep(60)
+    return "blocked"
+
+
+@app.task(queue="deadly")
+def die(path: str) -> str:
+    if not Path(path).exists():
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+@app.call
+def version() -> int:
+    return 1
+
+
+@app.on("news")
+def news(body: str) -> None: ...
+
+
+@app.schedule(every=3600, queue="night")
+async def clean() -> None: ...
+"""
+
+
+class Started(NamedTuple):
+    """A hub, and the command that works for it."""
+
+    bus: Bus
+    running: Running
+    folder: Path
+
+    async def event(self, name: str) -> dict[str, Any]:
+        """Read events until one of that name comes."""
+        while True:
+            found = await asyncio.to_thread(self.running.event)
+            if found["event"] == name:
+                return found
+
+    def submit(self, name: str, queue: str = "tasks", **arguments: Any) -> Any:
+        """Submit a task."""
+        return self.bus.tasks.submit([name, arguments], queue)
+
+    async def there(self, *names: str) -> None:
+        """Wait for files."""
+        for name in names:
+            await asyncio.to_thread(until, (self.folder / name).exists, name)
+
+
+@asynccontextmanager
+async def working(folder: Path, *options: str, ready: bool = True) -> AsyncIterator[Started]:
+    """Run the app in a folder, for a hub of its own."""
+    (folder / "work.py").write_text(APP)
+    async with Hub(folder / "hub", 0) as hub, redpoll.connect(hub.url) as bus:
+        with started(folder, "run", "work", "--json", "--url", hub.url, *options) as running:
+            made = Started(bus, running, folder)
+            if ready:
+                await made.event("ready")
+            yield made
+
+
+@pytest.fixture(autouse=True)
+def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand in the folder of the app."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.asyncio
+async def test_it_works_and_drains(tmp_path: Path) -> None:
+    """Its processes work and log a line for each task; SIGTERM lets a task finish, and the exit code is 0."""
+    async with working(tmp_path, "--workers", "2", "--concurrency", "3") as made:
+        handles = [await made.submit("pid", number=each) for each in range(40)]
+        pids = {await each.result(PATIENCE) for each in handles}
+        assert made.running.process.pid not in pids
+        info = await made.bus.queues.inspect("tasks")
+        assert (info.done, info.consumers) == (40, 2)
+        assert await made.bus.rpc.call("app", "version") == 1
+        slow = await made.submit("wait", "slow", path=str(tmp_path / "w"))
+        await made.there("w")
+        made.running.process.send_signal(signal.SIGTERM)
+        assert (await made.event("stopping"))["now"] is False
+        (tmp_path / "w.go").touch()
+        assert await slow.result(PATIENCE) == "waited"
+        rest = [json.loads(each) for each in (await asyncio.to_thread(made.running.rest)).splitlines()]
+        assert await asyncio.to_thread(made.running.wait) == 0
+    assert rest[-1] == {"event": "done"}
+    (line,) = [each for each in rest if each["event"] == "log"]
+    assert line["level"] == "INFO"
+    assert line["message"].startswith(f"task slow:wait {slow.id} done in ")
+
+
+@pytest.mark.asyncio
+async def test_a_second_signal_gives_tasks_back(tmp_path: Path) -> None:
+    """The second signal stops at once, coroutines and threads alike; their tasks go back, and no attempt is counted."""
+    async with working(tmp_path, "--workers", "1") as made:
+        handles = [await made.submit(name, "slow", path=str(tmp_path / name)) for name in ("wait", "block")]
+        await made.there("wait", "block")
+        for _ in range(2):
+            made.running.process.send_signal(signal.SIGTERM)
+            await made.event("stopping")
+        assert await asyncio.to_thread(made.running.wait) == 143
+        async with asyncio.timeout(PATIENCE):
+            claims = [await made.bus.tasks.next("slow") for _ in handles]
+        assert {each.id for each in claims} == {each.id for each in handles}
+        assert [each.attempt for each in claims] == [1, 1]
+
+
+@pytest.mark.asyncio
+async def test_what_takes_longer_than_the_grace_goes_back(tmp_path: Path) -> None:
+    """A thread that does not return within the grace is left behind with its process; the exit code says so."""
+    async with working(tmp_path, "--workers", "1", "--grace", "0.1") as made:
+        handle = await made.submit("block", "slow", path=str(tmp_path / "b"))
+        await made.there("b")
+        assert await asyncio.to_thread(made.running.end) == 1
+        async with asyncio.timeout(PATIENCE):
+            claim = await made.bus.tasks.next("slow")
+        assert (claim.id, claim.attempt) == (handle.id, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_dies_is_started_anew(tmp_path: Path) -> None:
+    """Its death is told with the signal and the last task, which another process then does."""
+    async with working(tmp_path, "--workers", "1") as made:
+        handle = await made.submit("die", "deadly", path=str(tmp_path / "d"))
+        died = await made.event("died")
+        assert died == {"event": "died", "worker": 1, "code": -9, "running": 1, "last": f"deadly:die {handle.id}"}
+        assert await handle.result(PATIENCE) == "alive"
+        assert await asyncio.to_thread(made.running.end) == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("option", ["--max-tasks-per-child", "--max-memory-per-child"])
+async def test_a_worker_is_replaced(tmp_path: Path, option: str) -> None:
+    """A process that did so many tasks, or is larger, finishes what it has and is replaced; nothing is told to have died."""
+    async with working(tmp_path, "--workers", "1", "--concurrency", "1", option, "1") as made:
+        pids = [await (await made.submit("pid")).result(PATIENCE) for _ in range(3)]
+        assert len(set(pids)) == 3
+        made.running.process.send_signal(signal.SIGTERM)
+        rest = await asyncio.to_thread(made.running.rest)
+        assert b'"died"' not in rest, rest.decode()
+        assert await asyncio.to_thread(made.running.wait) == 0
+
+
+@pytest.mark.asyncio
+async def test_reload(tmp_path: Path) -> None:
+    """With `--reload` a change of a file replaces the processes, also from one that cannot be imported."""
+    async with working(tmp_path, "--workers", "1", "--reload", "--queues", "tasks") as made:
+        path = tmp_path / "work.py"
+        path.write_text("no python")
+        await made.event("reloading")
+        assert "cannot be imported" in (await made.event("log"))["message"]
+        handle = await made.submit("pid")
+        path.write_text(APP.replace("os.getpid()", "-7"))
+        assert await handle.result(PATIENCE) == -7
+        assert await asyncio.to_thread(made.running.end) == 0
+
+
+@pytest.mark.asyncio
+async def test_the_workers_end_with_their_parent(tmp_path: Path) -> None:
+    """When the parent is killed its processes finish what they have, and end."""
+    async with working(tmp_path, "--workers", "2") as made:
+        handle = await made.submit("wait", "slow", path=str(tmp_path / "w"))
+        await made.there("w")
+        made.running.process.kill()
+        (tmp_path / "w.go").touch()
+        assert await handle.result(PATIENCE) == "waited"
+        async with asyncio.timeout(PATIENCE):
+            while (await made.bus.queues.inspect("slow")).consumers:  # noqa: ASYNC110  # nothing tells it
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells systemd when it is ready, that it lives, and that it stops."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.settimeout(PATIENCE)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "20000")
+        told: set[str] = set()
+
+        def read() -> None:
+            while "STOPPING=1" not in told:
+                told.add(sock.recv(64).decode())
+
+        reading = asyncio.ensure_future(asyncio.to_thread(read))
+        async with working(tmp_path, "--workers", "1") as made:
+            assert await asyncio.to_thread(made.running.end) == 0
+        await reading
+    assert told == {"WATCHDOG=1", "READY=1", "STOPPING=1"}
+
+
+def test_the_watchdog_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signs of life are sent where systemd wants them of this process, and to an abstract socket too."""
+    monkeypatch.setenv("NOTIFY_SOCKET", f"@redpoll-{os.getpid()}")
+    monkeypatch.setenv("WATCHDOG_USEC", "3000000")
+    monkeypatch.setenv("WATCHDOG_PID", "1")
+    assert Notifier().every is None
+    monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+    assert Notifier().every == 1.5
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(f"\0redpoll-{os.getpid()}")
+        Notifier().tell("READY=1")
+        assert sock.recv(64) == b"READY=1"
+    Notifier().tell("READY=1")  # nobody is there any more
+
+
+def test_dry_run(tmp_path: Path) -> None:
+    """`--dry-run` prints what the app has, and connects to nothing."""
+    (tmp_path / "work.py").write_text(APP)
+    done = run("run", "work:app", "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(each) for each in done.stdout.splitlines()]
+    assert [(each["kind"], each["name"], each["times"]) for each in found] == [
+        ("task", "tasks:pid", None),
+        ("task", "slow:wait", None),
+        ("task", "slow:block", None),
+        ("task", "deadly:die", None),
+        ("schedule", "night:clean", "every 3600 s"),
+        ("call", "app.version", None),
+        ("listener", "news", None),
+    ]
+    assert found[0]["signature"] == "pid(number: int = 0) -> int"
+    done = run("run", "work", "--dry-run")
+    assert b"task      slow:block  block(path: str) -> str\n" in done.stdout
+
+
+def test_what_cannot_be_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app that is not there, or none, or a queue without a function ends with 2; so does an engine of one process."""
+    (tmp_path / "wrong.py").write_text("app = 3\n")
+    for name, text in (
+        ("nowhere", "No module named"),
+        ("wrong", "is int, not a redpoll.App"),
+        ("wrong:b", "attribute 'b'"),
+    ):
+        done = run("run", name, "--workers", "1")
+        assert done.returncode == 2
+        assert text in done.stderr.decode()
+        assert refuse(capfd, "run", name, "--dry-run")[0] == 2
+    (tmp_path / "work.py").write_text(APP)
+    code, _, err = refuse(capfd, "run", "work", "--dry-run", "--queues", "none, tasks")
+    assert (code, "queues='none'" in err) == (2, True)
+    monkeypatch.setenv("REDPOLL_URL", "memory://mine")
+    code, _, err = refuse(capfd, "run", "work")
+    assert (code, "is inside of one process" in err) == (2, True)
+
+
+def test_apps_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app is named by its module, and by an attribute of that, also behind dots."""
+    (tmp_path / "named_app.py").write_text(
+        "import redpoll\nclass Inner:\n    mine = redpoll.App()\napp = redpoll.App()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert load("named_app") is load("named_app:app")
+    assert load("named_app:Inner.mine") is not load("named_app:app")
+    with pytest.raises(UsageError, match="has no attribute 'other'"):
+        load("named_app:Inner.other")
+
+
+def test_the_status_of_a_worker(tmp_path: Path) -> None:
+    """What a worker wrote last is there for another process; a long text is cut."""
+    path = tmp_path / "status"
+    Status.create(path)
+    assert Status.read(path) == (0, 0, "")
+    status = Status(str(path))
+    status.write(READY, 3, "images:resize 7")
+    assert Status.read(path) == (READY, 3, "images:resize 7")
+    status.write(ENDED, 2)
+    assert Status.read(path) == (ENDED, 2, "images:resize 7")
+    status.write(READY, 1, "x" * 5_000)
+    assert set(Status.read(path).last) == {"x"}
+
+
+def test_sources(tmp_path: Path) -> None:
+    """New, changed and removed Python files are seen once; others, hidden and installed ones are not."""
+    sources = Sources(tmp_path)
+    for name in (".git/x.py", "node_modules/x.py", "a/__pycache__/x.py", "a/data.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert not sources.changed()
+    path = tmp_path / "a" / "x.py"
+    path.touch()
+    assert sources.changed()
+    assert not sources.changed()
+    os.utime(path, (1, 1))
+    assert sources.changed()
+    path.unlink()
+    assert sources.changed()
+
+
+def test_resident_bytes() -> None:
+    """The memory of this process is more than a megabyte, and less than a terabyte."""
+    assert 1 << 20 < resident_bytes() < 1 << 40
