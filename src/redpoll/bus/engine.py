@@ -579,19 +579,30 @@ class Engine(Protocol):
     # -- schedules
 
     async def schedule(
-        self, name: str, publication: Publication, *, every: float | None = None, cron: str | None = None
+        self,
+        name: str,
+        publication: Publication,
+        *,
+        every: float | None = None,
+        cron: str | None = None,
+        zone: str = "UTC",
+        missed: Literal["once", "skip"] = "once",
     ) -> None:
         """Put a task into a queue again and again, in the place of the schedule of that name.
 
-        A firing and the time of the next one are recorded in one step. While the engine's own server is down, firings that
-        are missed become one; a queue that is full is passed over. A schedule lives as long as its queue.
+        A firing and the time of the next one are recorded in one step. A queue that is full is passed over. A schedule
+        lives as long as its queue.
 
         Args:
             name: Name of the schedule.
             publication: The task.
             every: Seconds between two firings, the first of them from now. Either this or `cron`.
-            cron: Five fields in UTC, as in ``0 3 * * *``: minute, hour, day of the month, month, day of the week; each ``*``,
+            cron: Five fields, as in ``0 3 * * *``: minute, hour, day of the month, month, day of the week; each ``*``,
                 a number, a range ``a-b``, steps ``*/n``, ``a-b/n`` or ``a/n`` (from a to the end), or a list of these.
+            zone: The time zone of `cron`, as "Europe/Berlin". A time that the clocks skip in spring is the end of the gap,
+                and one that they have twice in autumn is the first of both.
+            missed: The fate of times at which the engine's own server was down: they become one firing, "once" it is back
+                (default), or are left out ("skip").
 
         Raises:
             ConfigError: A name or a time is invalid.

@@ -451,6 +451,10 @@ class ScheduleInfo:
     cron: str | None
     left: float
     """Seconds until the next task."""
+    zone: str = "UTC"
+    """The time zone of `cron`."""
+    missed: str = "once"
+    """The fate of times at which the engine's server was down: "once" or "skip"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,7 +228,7 @@ async def test_schedules(redpoll_app: AppFactory) -> None:
         calls.append(1)
         return len(calls)
 
-    @app.schedule("0 3 * * *", queue="night")
+    @app.schedule("0 3 * * *", zone="Europe/Berlin", missed="skip", queue="night")
     async def nightly() -> None: ...
 
     async with redpoll_app(app, work=False) as running:
@@ -242,8 +242,10 @@ async def test_schedules(redpoll_app: AppFactory) -> None:
             await running.drain()
             assert len(calls) == 2
             assert await tick.run() == 3
-        found = {each.name: (each.every, each.cron) for each in await running.bus.engine.schedules()}
-        assert found == {"tasks:tick": (60.0, None), "night:nightly": (None, "0 3 * * *")}
+        found = {each.name: each for each in await running.bus.engine.schedules()}
+        assert (found["tasks:tick"].every, found["tasks:tick"].missed) == (60.0, "once")
+        nightly_ = found["night:nightly"]
+        assert (nightly_.cron, nightly_.zone, nightly_.missed) == ("0 3 * * *", "Europe/Berlin", "skip")
 
 
 async def test_what_nobody_gives_is_told_at_the_start(redpoll_app: AppFactory) -> None:
@@ -449,6 +451,9 @@ async def test_queues_that_are_worked_on() -> None:
         (lambda app: app.on("")(print), "subject"),
         (lambda app: app.schedule(), "every"),
         (lambda app: app.schedule("* * * * *", every=1), "every"),
+        (lambda app: app.schedule("x"), "cron"),
+        (lambda app: app.schedule("* * * * *", zone="Nowhere"), "zone"),
+        (lambda app: app.schedule(every=1, missed="twice"), "missed"),
         (lambda app: app.declare("resize", print), "queue:name"),
         (lambda app: [app.task(print), app.task(print)], "another function"),
         (lambda app: [app.call(print), app.call(print)], "another function"),

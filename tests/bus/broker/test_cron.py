@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -61,6 +62,7 @@ def test_the_next_time(cron: str, after: str, then: str) -> None:
         "5/ * * * *",
         "/5 * * * *",
         "5-/2 * * * *",
+        "0 0 0 * * *",
     ],
 )
 def test_what_cannot_be_read(cron: str) -> None:
@@ -74,6 +76,36 @@ def test_what_never_comes(cron: str) -> None:
     """A time that there is not is refused too."""
     with pytest.raises(ConfigError):
         next_time(cron, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("cron", "after", "times"),
+    [
+        # In spring 02:00 is 03:00, in autumn 03:00 is 02:00 again.
+        ("30 2 * * *", "2026-03-28T12:00+01:00", ["2026-03-29T03:00+02:00", "2026-03-30T02:30+02:00"]),
+        ("0 3 * * *", "2026-03-28T12:00+01:00", ["2026-03-29T03:00+02:00", "2026-03-30T03:00+02:00"]),
+        ("30 2 * * *", "2026-10-24T12:00+02:00", ["2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"]),
+        (
+            "0 * * * *",
+            "2026-10-25T01:30+02:00",
+            ["2026-10-25T02:00+02:00", "2026-10-25T02:00+01:00", "2026-10-25T03:00+01:00"],
+        ),
+        ("0 0 L * SUN", "2026-11-24T00:00+01:00", ["2026-11-29T00:00+01:00", "2026-11-30T00:00+01:00"]),
+    ],
+)
+def test_time_zones(cron: str, after: str, times: list[str]) -> None:
+    """Times are those of the zone; one that the clocks skip is the end of the gap, and one that comes twice is used once."""
+    found = [datetime.fromisoformat(after).timestamp()]
+    for _ in times:
+        found.append(next_time(cron, found[-1], "Europe/Berlin"))
+    assert found[1:] == [datetime.fromisoformat(each).timestamp() for each in times]
+
+
+@pytest.mark.parametrize("zone", ["", "Nowhere/Town", "../etc/passwd", "/etc/localtime", 3])
+def test_zones_that_are_none(zone: Any) -> None:
+    """What is no name of a zone is refused."""
+    with pytest.raises(ConfigError, match="zone"):
+        next_time("0 3 * * *", 0.0, zone)
 
 
 @given(st.floats(0, 4e9), st.integers(0, 59), st.integers(0, 23))

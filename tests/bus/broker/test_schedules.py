@@ -18,6 +18,7 @@ from tests.bus.broker.support import Desk
 def plan(desk: Desk, name: str = "s", every: float | None = 10.0, cron: str | None = None, **more: Any) -> Schedule:
     """Set a schedule."""
     made = Schedule(name, more.get("queue", "q"), b"x", 1, more.get("options", PLAIN), every, cron)
+    made.zone, made.missed = more.get("zone", "UTC"), more.get("missed", "once")
     desk.broker.schedules.set(made, desk.now)
     return made
 
@@ -74,6 +75,40 @@ def test_a_time_of_cron_is_used_once(by: float, times: list[float]) -> None:
         desk.broker.advance(due)
         fired += [due] * (queue.count - len(fired))
     assert fired == times
+
+
+def test_times_of_a_zone() -> None:
+    """The fields are in the zone of the schedule."""
+    desk = Desk()
+    desk.broker = Broker("s", count(1), wall=lambda now: now)
+    desk.broker.queues.declare(desk.queue.spec, 0.0)
+    # In 1970 Berlin was an hour ahead all year.
+    assert plan(desk, every=None, cron="0 3 * * *", zone="Europe/Berlin").due == 7_200.0
+
+
+@pytest.mark.parametrize(("missed", "tasks"), [("once", 1), ("skip", 0)])
+def test_times_at_which_no_broker_ran(missed: str, tasks: int) -> None:
+    """They become one task or none, as the schedule says; it goes on in its rhythm, and in its zone."""
+    desk = Desk(journal=True)
+    plan(desk, missed=missed)
+    plan(desk, "late", every=100.0, missed=missed)
+    plan(desk, "cron", every=None, cron="0 3 * * *", zone="Europe/Berlin", missed="skip")
+    writes = desk.broker.out.take_writes()
+    again = Broker.restored(writes, 37.0, "s", count(1), epoch=2)
+    again.advance(37.0)
+    assert again.queues.get("q").count == tasks
+    assert (again.schedules.found["s"].due, again.schedules.found["late"].due) == (40.0, 100.0)
+    assert (again.schedules.found["cron"].zone, again.schedules.found["cron"].missed) == ("Europe/Berlin", "skip")
+    again.advance(40.0)
+    assert again.queues.get("q").count == tasks + 1
+
+
+def test_one_of_an_older_hub() -> None:
+    """A schedule that was stored without zone and fate has the defaults."""
+    desk = Desk(journal=True)
+    old = Scheduled("old", 50.0, ("q", b"x", 1, PLAIN, 10.0, None))
+    again = Broker.restored([*desk.broker.out.take_writes(), old], 0.0, "s", count(1), epoch=2)
+    assert (again.schedules.found["old"].zone, again.schedules.found["old"].missed) == ("UTC", "once")
 
 
 def test_replaced_and_removed() -> None:
@@ -136,7 +171,14 @@ def test_what_cannot_be() -> None:
     """Times, names, keys and queues that cannot be are refused, and what was there stays."""
     desk = Desk(Limits(schedules=1))
     plan(desk)
-    for wrong in ({"every": None}, {"cron": "* * * * *"}, {"every": 0.0}, {"every": None, "cron": "x"}, {"name": "*"}):
+    for wrong in (
+        {"every": None},
+        {"cron": "* * * * *"},
+        {"every": 0.0},
+        {"every": None, "cron": "x"},
+        {"name": "*"},
+        {"missed": "x"},
+    ):
         with pytest.raises(ConfigError):
             plan(desk, **wrong)
     with pytest.raises(ConfigError, match="dedup"):

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 from redpoll.bus.app.functions import AppCall, AppTask, Desk, Every, Function
 from redpoll.bus.app.middleware import Middleware
 from redpoll.bus.app.shapes import Extra
 from redpoll.bus.app.working import Listening, Working
+from redpoll.bus.broker.cron import next_time
 from redpoll.bus.bus import Bus, connect
 from redpoll.bus.records import check_subject
 from redpoll.bus.tasks import Retry
@@ -172,6 +173,8 @@ class App:
         cron: str | None = None,
         *,
         every: float | None = None,
+        zone: str = "UTC",
+        missed: Literal["once", "skip"] = "once",
         queue: str = QUEUE,
         name: str | None = None,
         retry: Retry | None = None,
@@ -183,8 +186,11 @@ class App:
         goes: remove it by ``await app.bus.tasks.unschedule("queue:name")``.
 
         Args:
-            cron: Minute, hour, day of the month, month and day of the week, in UTC: ``"0 3 * * *"``. Either this or `every`.
+            cron: Minute, hour, day of the month, month and day of the week: ``"0 3 * * *"``. Either this or `every`.
             every: Seconds between two calls, at least 0.1, the first of them from when the app works first.
+            zone: The time zone of `cron`, as of `Tasks.schedule`: "Europe/Berlin".
+            missed: The fate of times at which the engine's own server was down: one call, "once" it is back (default), or
+                none ("skip").
             queue: As for `task`.
             name: As for `task`.
             retry: As for `task`.
@@ -196,7 +202,10 @@ class App:
         if (cron is None) is (every is None):
             raise ConfigError("every", every, "must be given, or cron, and not both")
         require("every", every, optional(seconds))
-        times = Every(every, cron, "once")
+        require("missed", missed, _missed)
+        if cron is not None:
+            next_time(cron, 0.0, zone)
+        times = Every(every, cron, zone, missed)
 
         def decorate(made: Callable[..., Any]) -> Any:
             return self._add(made, name, queue, retry=retry, time_limit=time_limit, every=times)

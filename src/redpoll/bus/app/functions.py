@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar, Unpack
 
 from redpoll.bus.app.middleware import Middleware, Proceed, Work, chain
 from redpoll.bus.app.shapes import Extra, Shape
@@ -47,12 +47,14 @@ class Every(NamedTuple):
     Attributes:
         every: Seconds between two; None where `cron` says when.
         cron: Five fields, perhaps behind a time zone.
-        missed: The fate of a time that was missed.
+        zone: The time zone of that.
+        missed: The fate of times at which the engine's server was down.
     """
 
     every: float | None
     cron: str | None
-    missed: str
+    zone: str
+    missed: Literal["once", "skip"]
 
 
 class Desk:

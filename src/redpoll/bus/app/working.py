@@ -131,12 +131,15 @@ class Working:
         """Set the schedule of a task; one that is there already, with the same times, goes on."""
         if task.every is None:
             return
-        bus, (every, cron, _) = self._desk.connected(), task.every
+        bus, times = self._desk.connected(), task.every
         bus.capabilities.require("schedule", "schedules", "run the app on redpoll:// or memory://")
         there = {each.name: each for each in await bus.engine.schedules()}.get(task.title)
-        if there is not None and (there.queue, there.every, there.cron) == (task.queue, every, cron):
+        if there is not None and (there.queue, there.every, there.cron, there.zone, there.missed) == (
+            task.queue,
+            *times,
+        ):
             return
-        await bus.tasks.schedule(task.title, [task.name, {}], task.queue, every=every, cron=cron)
+        await bus.tasks.schedule(task.title, [task.name, {}], task.queue, **times._asdict())
 
     # -- tasks
 

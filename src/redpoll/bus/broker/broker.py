@@ -168,11 +168,13 @@ class Broker:
                 queues[used.queue].dedup.add(used.key, used.id, used.when, self.tasks.found)
         for each in found.schedules.values():
             if each.values is not None:
-                target, payload, size, options, every, cron = each.values
+                # Zone and missed, which older hubs had not.
+                target, payload, size, options, every, cron, *more = each.values
                 if target not in queues:
                     self.schedules.forget(each.name)
                     continue
                 made = Schedule(each.name, target, payload, size, tuple(options), every, cron, each.due)
-                self.schedules.add(made)
+                made.zone, made.missed = more or (made.zone, made.missed)
+                self.schedules.restore(made, now)
         for peer in self.peers.found.values():
             self.peers.expect(peer, now, self.limits.reclaim, blame=False)

@@ -220,7 +220,7 @@ class Kept(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """A schedule was set, or fired: queue, payload, size, options, every and cron; None removes it."""
+    """A schedule was set, or fired: queue, payload, size, options, every, cron, zone, missed; None removes it."""
 
     name: str
     due: float

@@ -6,20 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from redpoll.bus.broker.cron import next_time
+from redpoll.bus.broker.cron import UTC, next_time
 from redpoll.bus.broker.limits import CHARGE
 from redpoll.bus.broker.outputs import Scheduled
 from redpoll.bus.broker.queue import Options, Peer
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.timers import Entry
 from redpoll.bus.records import check_subject
-from redpoll.checks import require, seconds
+from redpoll.checks import one_of, require, seconds
 from redpoll.errors import ConfigError, NoRoute, QueueFull
 
 __all__ = ["MIN_EVERY", "Schedule", "Schedules"]
 
 MIN_EVERY: Final = 0.1
 """Minimum seconds between two tasks of a schedule."""
+
+_missed: Final = one_of("once", "skip")
 
 _SET_BACK: Final = 600.0
 """Seconds by which the wall clock may be set back while a time of cron is waited for: the time is not used twice then."""
@@ -44,13 +46,17 @@ class Schedule:
     at: float = 0.0
     """The same in seconds since 1970, where `cron` says when; 0 if it was planned before a restart."""
     timer: Entry | None = None
+    zone: str = UTC
+    """The time zone of `cron`."""
+    missed: str = "once"
+    """The fate of times at which no broker ran."""
 
 
 class Schedules:
     """The schedules by name. A firing, and the time of the next one, are writes of one turn.
 
-    Firings missed while the broker was down become one. A full queue is skipped. A schedule lives as long as its queue: it is
-    stored if that is durable, and removed when it is deleted.
+    Firings missed while the broker was down become one, or none, as the schedule says. A full queue is skipped. A schedule
+    lives as long as its queue: it is stored if that is durable, and removed when it is deleted.
 
     Args:
         tasks: The tasks.
@@ -78,6 +84,7 @@ class Schedules:
             require("every", schedule.every, seconds)
             if schedule.every < MIN_EVERY:
                 raise ConfigError("every", schedule.every, f"must be at least {MIN_EVERY:g} seconds")
+        require("missed", schedule.missed, _missed)
         if schedule.options[4] is not None:
             raise ConfigError("dedup", schedule.options[4], "must be None: each task of a schedule is another one")
         queue = self._tasks.queues.get(schedule.queue)
@@ -96,6 +103,12 @@ class Schedules:
         """Add one that is planned, and stored."""
         self.found[schedule.name] = schedule
         schedule.timer = self._tasks.timers.add(schedule.due, schedule)
+
+    def restore(self, schedule: Schedule, now: float) -> None:
+        """Add one that was stored by an earlier broker; times since then are missed."""
+        if schedule.missed == "skip" and schedule.due <= now:
+            self._plan(schedule, now)
+        self.add(schedule)
 
     def remove(self, name: str, *, written: bool = True) -> bool:
         """Remove a schedule; return False if there is none of that name."""
@@ -135,7 +148,7 @@ class Schedules:
     def _plan(self, schedule: Schedule, now: float) -> None:
         if schedule.cron is not None:
             wall = self._wall(now)
-            schedule.at = next_time(schedule.cron, wall)
+            schedule.at = next_time(schedule.cron, wall, schedule.zone)
             schedule.due = now + schedule.at - wall
         else:
             every = max(schedule.every or 1.0, MIN_EVERY)
@@ -146,5 +159,6 @@ class Schedules:
     def _write(self, schedule: Schedule) -> None:
         writes = self._tasks.out.writes
         if writes is not None and self._tasks.queues[schedule.queue].spec.durable:
-            values = (schedule.queue, schedule.payload, schedule.size, schedule.options, schedule.every, schedule.cron)
+            times = (schedule.every, schedule.cron, schedule.zone, schedule.missed)
+            values = (schedule.queue, schedule.payload, schedule.size, schedule.options, *times)
             writes.append(Scheduled(schedule.name, schedule.due, values))

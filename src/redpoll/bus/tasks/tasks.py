@@ -238,6 +238,8 @@ class Tasks:
         *,
         every: float | None = None,
         cron: str | None = None,
+        zone: str = "UTC",
+        missed: Literal["once", "skip"] = "once",
         priority: int = 0,
         ttl: float | None = None,
         headers: Mapping[str, Any] | None = None,
@@ -249,7 +251,11 @@ class Tasks:
             data: The data of each task.
             queue: Name of the queue, which is declared if it does not exist.
             every: Seconds between two tasks, the first of them from now, at least 0.1. Either this or `cron`.
-            cron: Minute, hour, day of the month, month and day of the week, in UTC: ``"0 3 * * *"``.
+            cron: Minute, hour, day of the month, month and day of the week: ``"0 3 * * *"``.
+            zone: The time zone of `cron`, as "Europe/Berlin". A time that the clocks skip in spring is the end of the gap,
+                and one that they have twice in autumn is the first of both.
+            missed: The fate of times at which the engine's own server was down: they become one task, "once" it is back
+                (default), or are left out ("skip").
             priority: As for `submit`.
             ttl: As for `submit`; set it to `every` where a late task is of no use.
             headers: As for `submit`.
@@ -265,10 +271,10 @@ class Tasks:
         envelope = self._payloads.pack(data, None, inherit(headers, None)[0])
         publication = Publication(queue, envelope, priority=priority, ttl=ttl, keep=False)
         try:
-            await self._engine.schedule(name, publication, every=every, cron=cron)
+            await self._engine.schedule(name, publication, every=every, cron=cron, zone=zone, missed=missed)
         except NoRoute:
             await self._declare(queue)
-            await self._engine.schedule(name, publication, every=every, cron=cron)
+            await self._engine.schedule(name, publication, every=every, cron=cron, zone=zone, missed=missed)
 
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule; return False if there is none of that name."""

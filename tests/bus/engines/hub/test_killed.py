@@ -254,7 +254,7 @@ def test_outcomes_and_attempts(again: tuple[str, Notes]) -> None:
 async def scheduled(bus: Bus, _: Notes) -> None:
     """Schedules, one of which is removed again."""
     await bus.tasks.schedule("often", {"n": 1}, queue="planned", every=0.2)
-    await bus.tasks.schedule("nightly", 2, queue="planned", cron="0 3 * * *")
+    await bus.tasks.schedule("nightly", 2, queue="planned", cron="0 3 * * *", zone="Europe/Berlin", missed="skip")
     await bus.tasks.schedule("never", 3, queue="planned", every=0.1)
     assert await bus.tasks.unschedule("never")
 
@@ -272,7 +272,8 @@ def test_schedules(again: tuple[str, Notes]) -> None:
         found = {each.name: each for each in await bus.engine.schedules()}
         assert found.keys() == {"often", "nightly"}
         assert (found["often"].every, found["nightly"].cron) == (0.2, "0 3 * * *")
-        assert 0 < found["nightly"].left <= 86_400
+        assert (found["nightly"].zone, found["nightly"].missed) == ("Europe/Berlin", "skip")
+        assert 0 < found["nightly"].left <= 90_000
         assert not await bus.tasks.unschedule("never")
         assert await bus.tasks.unschedule("often")
 

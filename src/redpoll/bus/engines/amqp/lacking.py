@@ -50,6 +50,8 @@ class Lacking:
         *,
         every: float | None = None,
         cron: str | None = None,
+        zone: str = "UTC",
+        missed: Literal["once", "skip"] = "once",
     ) -> None:
         """Raise `Unsupported`: RabbitMQ keeps no schedules."""
         self._unsupported("schedules")

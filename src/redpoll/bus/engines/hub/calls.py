@@ -139,9 +139,19 @@ class Calls:
         made = self._broker.admin.redrive(client.member, found, numbers, time.monotonic())
         return [p.id_bytes(each.id) for each in made]
 
-    def _schedule(self, client: Client, name: str, values: Any, every: Any, cron: Any) -> None:  # noqa: ARG002
+    def _schedule(
+        self,
+        client: Client,  # noqa: ARG002
+        name: str,
+        values: Any,
+        every: Any,
+        cron: Any,
+        zone: Any = "UTC",
+        missed: Any = "once",
+    ) -> None:
         task, size = read_publication(values, self._max_body)
         made = Schedule(name, task.queue, task.envelope, size, task.options, every, cron)
+        made.zone, made.missed = zone, missed
         self._broker.schedules.set(made, time.monotonic())
 
     def _unschedule(self, client: Client, name: str) -> bool:  # noqa: ARG002
@@ -150,7 +160,11 @@ class Calls:
     def _schedules(self, client: Client) -> list[list[Any]]:
         now, seen = time.monotonic(), set(self._queues(client))
         found = self._broker.schedules.found.values()
-        return [[each.name, each.queue, each.every, each.cron, each.due - now] for each in found if each.queue in seen]
+        return [
+            [each.name, each.queue, each.every, each.cron, each.due - now, each.zone, each.missed]
+            for each in found
+            if each.queue in seen
+        ]
 
     def _observe(self, client: Client, wanted: bool) -> None:
         client.observes = wanted

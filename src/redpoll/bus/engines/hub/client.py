@@ -374,11 +374,18 @@ class HubEngine(HubMember):
     # -- schedules
 
     async def schedule(
-        self, name: str, publication: Publication, *, every: float | None = None, cron: str | None = None
+        self,
+        name: str,
+        publication: Publication,
+        *,
+        every: float | None = None,
+        cron: str | None = None,
+        zone: str = "UTC",
+        missed: Literal["once", "skip"] = "once",
     ) -> None:
         """Put a task into a queue again and again."""
         check_subject("queue", publication.queue)
-        await self._call("schedule", name, pack_publication(publication, self.max_body), every, cron)
+        await self._call("schedule", name, pack_publication(publication, self.max_body), every, cron, zone, missed)
 
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule."""

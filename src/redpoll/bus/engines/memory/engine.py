@@ -228,7 +228,14 @@ class MemoryEngine(Member):
     # -- schedules
 
     async def schedule(
-        self, name: str, publication: Publication, *, every: float | None = None, cron: str | None = None
+        self,
+        name: str,
+        publication: Publication,
+        *,
+        every: float | None = None,
+        cron: str | None = None,
+        zone: str = "UTC",
+        missed: Literal["once", "skip"] = "once",
     ) -> None:
         """Put a task into a queue again and again."""
         envelope, size = publication.envelope, len(publication.envelope.body)
@@ -236,6 +243,7 @@ class MemoryEngine(Member):
             raise PayloadTooLarge(size, self.max_body)
         with self.turn() as (broker, now):
             made = Schedule(name, publication.queue, envelope, size, publication.options, every, cron)
+            made.zone, made.missed = zone, missed
             broker.schedules.set(made, now)
 
     async def unschedule(self, name: str) -> bool:
@@ -247,7 +255,15 @@ class MemoryEngine(Member):
         """Return the schedules."""
         with self.turn() as (broker, now):
             return [
-                ScheduleInfo(name=each.name, queue=each.queue, every=each.every, cron=each.cron, left=each.due - now)
+                ScheduleInfo(
+                    name=each.name,
+                    queue=each.queue,
+                    every=each.every,
+                    cron=each.cron,
+                    zone=each.zone,
+                    missed=each.missed,
+                    left=each.due - now,
+                )
                 for each in broker.schedules.found.values()
             ]
 
