@@ -123,7 +123,7 @@ class Function:
         """Its arguments and its result, read when they are used first: annotations may name what stands behind it."""
         return Shape(self.function, self.title, self._desk.extra)
 
-    @property
+    @functools.cached_property
     def is_async(self) -> bool:
         """True if it is a coroutine function."""
         return is_async(self.function)

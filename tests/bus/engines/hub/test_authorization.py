@@ -61,7 +61,7 @@ def test_a_schedule_of_another_queue() -> None:
         with pytest.raises(NotAuthorized):
             ask(desk, words, p.CALL, 1, "unschedule", ["hourly"])
     with pytest.raises(NotAuthorized):
-        ask(desk, {"submit": ["other"]}, p.CALL, 1, "schedule", ["hourly", ["other", b"", {}], 60.0, None])
+        ask(desk, {"submit": ["other"]}, p.CALL, 1, "schedule", ["hourly", ["other", b"", {}], 60.0, None, "UTC", "once"])
     ask(desk, {"submit": ["q"]}, p.CALL, 1, "unschedule", ["hourly"])
 
 
@@ -99,8 +99,8 @@ ASKED: list[tuple[set[str], Callable[[bytes], list[Any]]]] = [
     ({"call", "serve", "administer"}, lambda _: [p.CALL, 1, "declare", [spec("rpc:calc", kind="rpc"), False]]),
     ({"administer"}, lambda _: [p.CALL, 1, "declare", [spec("q", ttl=1.0), True]]),
     ({"submit", "work", "administer"}, lambda _: [p.CALL, 1, "inspect", ["q"]]),
-    ({"submit"}, lambda _: [p.CALL, 1, "schedule", ["nightly", ["q", b"", {}], 60.0, None]]),
-    ({"call"}, lambda _: [p.CALL, 1, "schedule", ["nightly", ["rpc:calc", b"", {}], 60.0, None]]),
+    ({"submit"}, lambda _: [p.CALL, 1, "schedule", ["nightly", ["q", b"", {}], 60.0, None, "UTC", "once"]]),
+    ({"call"}, lambda _: [p.CALL, 1, "schedule", ["nightly", ["rpc:calc", b"", {}], 60.0, None, "UTC", "once"]]),
     ({"submit"}, lambda _: [p.CALL, 1, "unschedule", ["hourly"]]),
     ({"administer"}, lambda _: [p.CALL, 1, "delete", ["q", False]]),
     ({"subscribe", "administer"}, lambda _: [p.CALL, 1, "delete", ["broadcast:news", False]]),
@@ -154,7 +154,7 @@ def test_naming_a_queue_in_settings_needs_submit_there() -> None:
         with pytest.raises(NotAuthorized, match=r"may not (submit|call)"):
             ask(desk, words, p.CALL, 1, "declare", [spec("new", dead_letter=target), False])
     with pytest.raises(NotAuthorized, match="may not submit 'q'"):
-        ask(desk, words, p.CALL, 1, "schedule", ["hourly", ["mine", b"", {}], 60.0, None])
+        ask(desk, words, p.CALL, 1, "schedule", ["hourly", ["mine", b"", {}], 60.0, None, "UTC", "once"])
     with pytest.raises(NotAuthorized, match="may not subscribe to"):
         ask(desk, words, p.CALL, 1, "declare", [spec("new", topics=("#",)), False])
     ask(desk, words, p.CALL, 1, "declare", [spec("new", topics=("my.news",), dead_letter="mine"), False])

@@ -146,8 +146,8 @@ class Calls:
         values: Any,
         every: Any,
         cron: Any,
-        zone: Any = "UTC",
-        missed: Any = "once",
+        zone: Any,
+        missed: Any,
     ) -> None:
         task, size = read_publication(values, self._max_body)
         made = Schedule(name, task.queue, task.envelope, size, task.options, every, cron)

@@ -145,7 +145,7 @@ CALLS: Final[Mapping[str, tuple[_Types, ...]]] = {
     "move": (str, str, object),
     "pause": (str, bool),
     "redrive": (str, (list, type(None))),
-    "schedule": (str, list, object, object),
+    "schedule": (str, list, object, object, object, object),
     "unschedule": (str,),
     "schedules": (),
     "observe": (bool,),
