@@ -17,7 +17,7 @@ from redpoll.bus import Broadcast, Bus, Task, current_context
 from redpoll.bus.app import Proceed, Work
 from redpoll.errors import ConfigError, RemoteError, TimeLimit, UsageError
 from redpoll.testing.apps import AppFactory
-from tests.bus.tasks.support import until
+from tests.bus.tasks.support import turns, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -182,6 +182,48 @@ async def test_a_thread_keeps_its_task_when_the_app_stops_working(redpoll_app: A
         async with app.work():
             assert await handle.result(5) == "done"
     assert calls == [1]
+
+
+async def test_nothing_is_received_while_handlers_finish(redpoll_app: AppFactory) -> None:
+    """Leaving, no queue hands out any more, no call is taken and no broadcast, while a handler of another one ends."""
+    app, gate, calls, begun = App(), asyncio.Event(), [], asyncio.Event()
+
+    @app.task(queue="slow")
+    async def slow() -> str:
+        begun.set()
+        await gate.wait()
+        return "done"
+
+    @app.task(queue="other")
+    async def other() -> None:
+        calls.append("task")
+
+    @app.on("news")
+    async def news() -> None:
+        calls.append("news")
+
+    @app.call
+    def ask() -> None:
+        calls.append("call")
+
+    async with redpoll_app(app, work=False) as running:
+        working = app.work()
+        await working.__aenter__()
+        handle = await slow.submit()
+        await begun.wait()
+        leaving = asyncio.ensure_future(working.__aexit__(None, None, None))
+        await turns()
+        late = await other.submit()
+        await running.bus.broadcast.send(1, subject="news")
+        with pytest.raises(redpoll.NoRoute):
+            await ask.prepare(timeout=5).call()
+        await turns()
+        assert not leaving.done()
+        gate.set()
+        await leaving
+        assert await handle.result() == "done"
+        assert await late.state() == "ready"
+    assert calls == []
 
 
 async def test_the_lifespan_gives_by_annotation(redpoll_app: AppFactory) -> None:

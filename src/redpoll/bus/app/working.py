@@ -15,10 +15,12 @@ from typing import Any, Final, NamedTuple, Self
 
 from redpoll.bus.app.functions import AppCall, AppTask, Desk, Function
 from redpoll.bus.app.middleware import Proceed, Work, chain
-from redpoll.bus.broadcast import Broadcast
+from redpoll.bus.awaitables import close_all
+from redpoll.bus.broadcast import Broadcast, BroadcastSubscription
 from redpoll.bus.engine import Delivery
 from redpoll.bus.rpc.endpoints import expected_exceptions
-from redpoll.bus.tasks import Plan, Task, Unfit
+from redpoll.bus.service import Service
+from redpoll.bus.tasks import Plan, Task, Unfit, Worker
 from redpoll.errors import BadPayload, ConfigError
 
 __all__ = ["Listening", "Working"]
@@ -70,6 +72,7 @@ class Working:
         self._concurrency = concurrency
         self._drain = drain
         self._stack = AsyncExitStack()
+        self._open_parts: list[Worker | Service | BroadcastSubscription] = []
         self._threads: ThreadPoolExecutor | None = None
         self._mark = secrets.token_hex(6)
 
@@ -85,7 +88,8 @@ class Working:
             if self._lifespan is not None:
                 given = await stack.enter_async_context(self._lifespan)
                 self._values += given if isinstance(given, tuple) else [given]
-            await self._open(stack)
+            stack.push_async_exit(self._close)
+            await self._open()
             self._stack = stack.pop_all()
         return self
 
@@ -95,7 +99,16 @@ class Working:
         """Receive no more, wait for handlers, leave the lifespan."""
         return await self._stack.__aexit__(kind, error, trace)
 
-    async def _open(self, stack: AsyncExitStack) -> None:
+    async def _close(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close all at once: none receives while another drains, and the time is that of all."""
+        drain = self._drain if kind is None else 0.0
+        try:
+            await close_all(each.close(drain) for each in self._open_parts)
+        finally:
+            if self._threads is not None:
+                self._threads.shutdown(wait=False)
+
+    async def _open(self) -> None:
         bus = self._desk.connected()
         queues: dict[str, dict[str, tuple[AppTask[..., Any, Any], Proceed]]] = {}
         for task in self._tasks:
@@ -103,17 +116,16 @@ class Working:
         slots = _SLOTS if self._concurrency is None else self._concurrency
         # Subscriptions and servers wait for threads as well: 64 calls at a time are rpc's own bound.
         self._threads = ThreadPoolExecutor(slots * max(1, len(queues)) + 64, "redpoll app")
-        stack.callback(self._threads.shutdown, wait=False)
+        opened = self._open_parts.append
         servers: dict[str, dict[str, Any]] = {}
         for call in self._calls:
             servers.setdefault(call.target, {})[call.name] = self._endpoint(call)
         for target, methods in servers.items():
-            await stack.enter_async_context(bus.rpc.serve(target, SimpleNamespace(**methods), drain=self._drain))
+            opened(await bus.rpc.serve(target, SimpleNamespace(**methods)).__aenter__())
         for listener in self._listeners:
             callback = self._callback(listener.function)
             subscription = bus.broadcast.subscribe(callback, subject=listener.subject, durable=listener.durable)
-            await subscription.start()
-            stack.push_async_callback(subscription.close, self._drain)
+            opened(await subscription.start())
         for task in self._tasks:
             await self._plan(task)
         for queue, named in queues.items():
@@ -123,9 +135,8 @@ class Working:
                 queue,
                 concurrency=slots,
                 time_limit=max(limits, default=None),
-                drain=self._drain,
             )
-            await stack.enter_async_context(worker)
+            opened(await worker.__aenter__())
 
     async def _plan(self, task: AppTask[..., Any, Any]) -> None:
         """Set the schedule of a task; one that is there already, with the same times, goes on."""

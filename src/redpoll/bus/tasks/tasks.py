@@ -503,7 +503,6 @@ class Tasks:
         *,
         concurrency: int | None,
         time_limit: float | None,
-        drain: float | None,
     ) -> Worker:
         """Work on tasks by more than one function: for `redpoll.App`.
 
@@ -512,7 +511,6 @@ class Tasks:
             queue: As for `worker`, as what follows.
             concurrency: As for `worker`.
             time_limit: The longest that a plan has.
-            drain: As for `worker`.
 
         Raises:
             ConfigError: A value cannot be.
@@ -532,7 +530,7 @@ class Tasks:
             time_limit=time_limit,
             pool=None,
             cancel_lost=True,
-            drain=drain,
+            drain=None,
             prefetch=True,
             running=self._workers,
             plan=plan,

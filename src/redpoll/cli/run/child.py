@@ -22,7 +22,7 @@ from redpoll.bus.app import App, Middleware, Proceed, Work, Working
 from redpoll.cli.codes import ExitCode, code_of
 from redpoll.cli.run.shared import ENDED, READY, STARTING, Options, Status, load
 from redpoll.cli.worker import Worker
-from redpoll.errors import RedpollError
+from redpoll.errors import RedpollError, TaskRejected
 from redpoll.platforms import resident_bytes, signals
 
 __all__ = ["main"]
@@ -60,7 +60,9 @@ class _Watched(Middleware):
         try:
             result = await proceed(work)
         except BaseException as error:
-            _log.info("task %s failed after %s: %s: %s", title, _took(began), type(error).__name__, error)
+            back = isinstance(error, Requeue | TaskRejected | asyncio.CancelledError)
+            how = "was stopped or gave itself back" if back else "failed"
+            _log.info("task %s %s after %s: %s: %s", title, how, _took(began), type(error).__name__, error)
             raise
         else:
             _log.info("task %s done in %s", title, _took(began))

@@ -61,7 +61,14 @@ def test_a_schedule_of_another_queue() -> None:
         with pytest.raises(NotAuthorized):
             ask(desk, words, p.CALL, 1, "unschedule", ["hourly"])
     with pytest.raises(NotAuthorized):
-        ask(desk, {"submit": ["other"]}, p.CALL, 1, "schedule", ["hourly", ["other", b"", {}], 60.0, None, "UTC", "once"])
+        ask(
+            desk,
+            {"submit": ["other"]},
+            p.CALL,
+            1,
+            "schedule",
+            ["hourly", ["other", b"", {}], 60.0, None, "UTC", "once"],
+        )
     ask(desk, {"submit": ["q"]}, p.CALL, 1, "unschedule", ["hourly"])
 
 
