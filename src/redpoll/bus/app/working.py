@@ -126,8 +126,7 @@ class Working:
             callback = self._callback(listener.function)
             subscription = bus.broadcast.subscribe(callback, subject=listener.subject, durable=listener.durable)
             opened(await subscription.start())
-        for task in self._tasks:
-            await self._plan(task)
+        await self._plan([each for each in self._tasks if each.every is not None])
         for queue, named in queues.items():
             limits = [task.time_limit for task, _ in named.values() if task.time_limit is not None]
             worker = bus.tasks.planned_worker(
@@ -138,19 +137,20 @@ class Working:
             )
             opened(await worker.__aenter__())
 
-    async def _plan(self, task: AppTask[..., Any, Any]) -> None:
-        """Set the schedule of a task; one that is there already, with the same times, goes on."""
-        if task.every is None:
+    async def _plan(self, tasks: Sequence[AppTask[..., Any, Any]]) -> None:
+        """Set the schedules of tasks; those that are there already, with the same times, go on."""
+        if not tasks:
             return
-        bus, times = self._desk.connected(), task.every
+        bus = self._desk.connected()
         bus.capabilities.require("schedule", "schedules", "run the app on redpoll:// or memory://")
-        there = {each.name: each for each in await bus.engine.schedules()}.get(task.title)
-        if there is not None and (there.queue, there.every, there.cron, there.zone, there.missed) == (
-            task.queue,
-            *times,
-        ):
-            return
-        await bus.tasks.schedule(task.title, [task.name, {}], task.queue, **times._asdict())
+        there = {
+            each.name: (each.queue, each.every, each.cron, each.zone, each.missed)
+            for each in await bus.engine.schedules()
+        }
+        for task in tasks:
+            times = task.every
+            if times is not None and there.get(task.title) != (task.queue, *times):
+                await bus.tasks.schedule(task.title, [task.name, {}], task.queue, **times._asdict())
 
     # -- tasks
 

@@ -169,7 +169,7 @@ class Supervisor:
                 if code != ExitCode.DONE and self._code == ExitCode.DONE:
                     self._code = ExitCode.NOT_DELIVERED
                     self._died(worker, code, None)
-            elif code == ExitCode.USAGE and told.state != READY:
+            elif code == ExitCode.USAGE and told.state != READY and not again:
                 await self._woken.wait()  # the file has to be changed first
             elif not again:
                 pause = _PAUSE if loop.time() - began > _STEADY else pause
@@ -187,7 +187,8 @@ class Supervisor:
         async with program:
             worker.program = program
             try:
-                if self._stopping.is_set():
+                if self._stopping.is_set() or worker.again:
+                    # It was told while there was no process to hear it.
                     program.tell("stop\n")
                 return await program.wait()
             finally:
