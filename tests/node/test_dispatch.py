@@ -147,7 +147,7 @@ def test_what_is_no_handler_is_refused(handler: Any, text: str) -> None:
     for node in (make, PoolNode):
         with pytest.raises(UsageError) as caught:
             node(handler)
-        assert str(caught.value) == text
+        assert str(caught.value).replace(" keyword-only", "") == text  # Python 3.13 says it
 
 
 def test_what_a_handler_returned_is_no_handler() -> None:

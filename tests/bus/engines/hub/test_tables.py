@@ -61,6 +61,10 @@ class Disk:
             self.database.execute(statement)
         self.opened()
 
+    def __del__(self) -> None:
+        """Close the database, which warns otherwise from Python 3.13 on."""
+        self.database.close()
+
     def opened(self, monotonic: float = 0.0, wall: float = 1e9) -> None:
         """Open it, at a time."""
         ((last,),) = self.database.execute("SELECT clock FROM state")
