@@ -6,6 +6,7 @@ ask for eventlet, which oslo.messaging gives up: they get threads. A test that i
 
 from __future__ import annotations
 
+import os
 import sys
 import unittest
 from typing import Any
@@ -18,9 +19,8 @@ from redpoll.compat.oslo import RedpollDriver
 
 
 def driver(conf: Any, url: Any, **options: Any) -> RedpollDriver:
-    """Return redpoll's driver of a ``rabbit://`` URL, whose query may name the engine."""
-    engine = url.query.pop("engine", None)
-    url.transport = f"redpoll+{engine}" if engine else "redpoll"
+    """Return redpoll's driver of a ``rabbit://`` URL; that of notifications says what engine it is."""
+    url.transport = os.environ["NOTIFY_TRANSPORT_URL"].partition(":")[0]
     return RedpollDriver(conf, url, **options)
 
 

@@ -58,6 +58,11 @@ class ProcessBus(Generic[SideT]):
                     entered = self._entered = (home, self._make(home.bus))
         return entered
 
+    @property
+    def entered(self) -> bool:
+        """True if this process has connected."""
+        return self._fork == forks.number and self._entered is not None
+
     def run(self, method: Callable[Concatenate[SideT, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a coroutine method of the object on the loop, and wait for its result; Ctrl-C cancels it."""
         home, side = self.enter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Any
 
 from redpoll.bus.broker import outputs
@@ -141,15 +141,19 @@ class Kept:
             self._events[subject] = events
             self.bytes += _size(events)
 
-    def matching(self, patterns: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    def matching(self, patterns: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Iterate over the subjects and events that match some patterns, the oldest of a subject first."""
-        topics: Topics[None] = Topics()
+        # A subject has no wildcards: a pattern that is one needs no search.
+        found = {each: None for each in patterns if each in self._events}
+        wild: Topics[None] = Topics()
         for pattern in patterns:
-            topics.add(pattern, None)
-        for subject, events in self._events.items():
-            if topics.match(subject):
-                for payload, _ in events:
-                    yield subject, payload
+            if pattern not in found:
+                wild.add(pattern, None)
+        if any(not {"*", "#"}.isdisjoint(pattern.split(".")) for pattern in patterns):
+            found |= {subject: None for subject in self._events if wild.match(subject)}
+        for subject in found:
+            for payload, _ in self._events[subject]:
+                yield subject, payload
 
 
 def _size(events: tuple[tuple[Any, int], ...]) -> int:

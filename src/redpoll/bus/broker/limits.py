@@ -46,7 +46,7 @@ class Limits:
     results_bytes: int = 2**30
     """Maximum bytes of outcomes; the oldest leave first."""
 
-    kept_subjects: int = 10_000
+    kept_subjects: int = 250_000
     """Maximum number of subjects whose last events are kept; the one that was published to least recently leaves first."""
 
     kept_bytes: int = 64 * 2**20

@@ -1,0 +1,205 @@
+"""Celery on a hub: importing this module makes ``Celery(broker="redpoll://…", backend="redpoll://…")`` work.
+
+The broker is `redpoll.compat.kombu`. The results are kept by the hub, on its disk, each as the last event of a subject: for
+``result_expires`` (a day), within 250,000 results and 64 MiB, the oldest leaving first. Who waits for one is told when it is
+there.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from celery import states
+from celery.backends.base import KeyValueStoreBackend
+from celery.exceptions import TimeoutError as CeleryTimeoutError
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.url import parse_url
+
+from redpoll.bus.engine import EventSink, Subscription
+from redpoll.bus.envelope import Envelope
+from redpoll.bus.records import Event
+from redpoll.compat.kombu import LoopSide, hub_url, shared_bus
+from redpoll.errors import RedpollError
+
+__all__ = ["RedpollBackend"]
+
+#: Seconds for a result to be taken.
+_STORE: Final = 30.0
+_UNTIL: Final = "until"
+#: Subjects of one subscription.
+_SUBJECTS: Final = 1_000
+
+
+def _subject(key: str) -> str:
+    return f"celery.results.{key}"
+
+
+def _value(event: Event) -> bytes | None:
+    """Return the result in an event; None if it was deleted, or is too old."""
+    body, meta = event.envelope.body, event.envelope.meta or {}
+    return None if not body or time.time() >= meta.get(_UNTIL, float("inf")) else bytes(body)
+
+
+async def _store(side: LoopSide, key: str, value: bytes, seconds: float | None) -> None:
+    meta = {_UNTIL: time.time() + seconds} if seconds else None
+    await side.engine.publish(Envelope("raw", value, meta), subject=_subject(key), last=1, timeout=_STORE)
+
+
+async def _watch(side: LoopSide, keys: list[str], sink: EventSink) -> list[Subscription]:
+    """Take what is kept for some keys, before this returns, and what comes."""
+    opened: list[Subscription] = []
+    try:
+        for start in range(0, len(keys), _SUBJECTS):
+            subjects = list(map(_subject, keys[start : start + _SUBJECTS]))
+            opened.append(await side.engine.subscribe(subjects, sink=sink, last=True))
+    except BaseException:
+        await _leave(side, opened)
+        raise
+    return opened
+
+
+async def _leave(_: LoopSide, subscriptions: Iterable[Subscription]) -> None:
+    for each in subscriptions:
+        await each.close()
+
+
+async def _fetch(side: LoopSide, keys: list[str]) -> list[bytes | None]:
+    found: dict[str, bytes | None] = {}
+
+    def note(event: Event) -> None:
+        found[event.subject] = _value(event)
+
+    await _leave(side, await _watch(side, keys, note))
+    return [found.get(_subject(key)) for key in keys]
+
+
+class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no types
+    """The results of Celery's tasks at a hub.
+
+    Options of `redpoll.connect` are ``result_backend_transport_options={"redpoll": {…}}``.
+    """
+
+    supports_native_join = True
+    supports_autoexpire = True
+    persistent = True
+    key_t = staticmethod(bytes_to_str)
+
+    def __init__(self, url: str | None = None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, url=url, **kwargs)
+        options = self.app.conf.result_backend_transport_options.get("redpoll", {})
+        parts = parse_url(url or "redpoll://")
+        names = ("hostname", "port", "userid", "password")
+        self._bus, self._let_go = shared_bus(hub_url(*(parts[name] for name in names)), options)
+
+    def _run(self, method: Callable[..., Any], *args: Any) -> Any:
+        return self._bus.run(method, *args)
+
+    def close(self) -> None:
+        """Let go of the link to the hub, in a program that goes on without Celery; the broker may use it still."""
+        self._let_go()
+
+    def exception_safe_to_retry(self, exc: BaseException) -> bool:
+        """Return True if storing or reading may be tried again (``result_backend_always_retry``)."""
+        return isinstance(exc, RedpollError | OSError)
+
+    def get(self, key: str) -> bytes | None:
+        """Return a value; None if there is none."""
+        return self.mget([key])[0]
+
+    def mget(self, keys: list[str]) -> list[bytes | None]:
+        """Return several values."""
+        found: list[bytes | None] = self._run(_fetch, keys)
+        return found
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Store a value; it is on the hub's disk when this returns."""
+        self._run(_store, key, value.encode() if isinstance(value, str) else value, self.expires)
+
+    def delete(self, key: str) -> None:
+        """Delete a value."""
+        self._run(_store, key, b"", None)
+
+    def _ready(
+        self,
+        ids: Iterable[str],
+        timeout: float | None,
+        interval: float | None,
+        on_interval: Callable[[], object] | None,
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield tasks and their results, as they come.
+
+        Raises:
+            TimeoutError: Not all came in time.
+        """
+        waiting = {self.get_key_for_task(each): bytes_to_str(each) for each in ids}
+        if not waiting:
+            return
+        coming: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        end = None if timeout is None else time.monotonic() + timeout
+        watched = self._run(_watch, list(waiting), coming.put)
+        try:
+            while waiting:
+                left = max(0.0, end - time.monotonic()) if end is not None else None
+                pause = min(each for each in (left, interval or 0.5) if each is not None)
+                try:
+                    event = coming.get(timeout=pause)
+                except queue.Empty:
+                    if left is not None and left <= pause:
+                        raise CeleryTimeoutError("The operation timed out.") from None
+                    if on_interval is not None:
+                        on_interval()
+                    continue
+                value, key = _value(event), event.subject.removeprefix(_subject(""))
+                meta = None if value is None else self.decode_result(value)
+                if meta is not None and meta["status"] in states.READY_STATES and key in waiting:
+                    yield waiting.pop(key), meta
+        finally:
+            self._run(_leave, watched)
+
+    def wait_for(
+        self,
+        task_id: str,
+        timeout: float | None = None,
+        interval: float = 0.5,
+        no_ack: bool = True,  # noqa: ARG002  # of other backends
+        on_interval: Callable[[], object] | None = None,
+    ) -> dict[str, Any]:
+        """Wait for the result of a task.
+
+        Raises:
+            TimeoutError: It did not come in time.
+        """
+        self._ensure_not_eager()
+        for _, meta in self._ready([task_id], timeout, interval, on_interval):
+            return meta
+        raise AssertionError
+
+    def get_many(
+        self,
+        task_ids: Iterable[str],
+        timeout: float | None = None,
+        interval: float | None = 0.5,
+        no_ack: bool = True,  # noqa: ARG002  # of other backends
+        on_message: Callable[[dict[str, Any]], object] | None = None,
+        on_interval: Callable[[], object] | None = None,
+        max_iterations: int | None = None,  # noqa: ARG002  # it does not poll
+        READY_STATES: Any = states.READY_STATES,  # noqa: ARG002, N803  # Celery's own interface
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield tasks and their results, as they come.
+
+        Raises:
+            TimeoutError: Not all came in time.
+        """
+        cached = {each: self._cache[each] for each in task_ids if each in self._cache}
+        yield from cached.items()
+        for task_id, meta in self._ready(set(task_ids) - cached.keys(), timeout, interval, on_interval):
+            self._cache[task_id] = meta
+            if on_message is not None:
+                on_message(meta)
+            yield task_id, meta
+
+    def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        return super().__reduce__(args, {**(kwargs or {}), "url": self.url})

@@ -1,0 +1,302 @@
+"""kombu and Celery on a hub: their own integration tests, and what the transport and the backend add to them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kombu
+import pytest
+from celery import Celery, group
+from celery.exceptions import TimeoutError as CeleryTimeoutError
+
+import redpoll.blocking
+import redpoll.compat.celery  # it registers the transport
+from tests.compat.sources import fetch_tests
+from tests.test_examples import promised
+
+pytestmark = pytest.mark.interop
+
+ROOT = Path(__file__).parent.parent.parent
+#: Seconds that a test waits for something at most.
+PATIENCE = 40.0
+
+
+def python(*args: str, hub: str, **env: str) -> subprocess.Popen[str]:
+    """Start a Python that knows the hub; what it prints can be read."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", *args],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "REDPOLL_TEST_HUB": hub, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run_pytest(*args: str, hub: str, **env: str) -> None:
+    """Run pytest in a process of its own, without this project's settings; a test that is skipped is no failure."""
+    process = python("-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", *args, hub=hub, **env)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed[-20_000:]
+
+
+def test_smoke_of_kombus_integration_tests(hub_url: str) -> None:
+    """Some of kombu's integration tests for any transport pass on a hub: acknowledgements and exchanges."""
+    tests = str(fetch_tests("kombu") / "t" / "integration")
+    run_pytest(
+        "tests/compat/kombu_suite.py", "-k", "TestMessage or direct or topic or loop", hub=hub_url, KOMBU_TESTS=tests
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_kombus_integration_tests(hub_url: str) -> None:
+    """All of them do."""
+    tests = str(fetch_tests("kombu") / "t" / "integration")
+    run_pytest("tests/compat/kombu_suite.py", hub=hub_url, KOMBU_TESTS=tests)
+
+
+def wait_for(reached: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE
+    while not reached():
+        assert time.monotonic() < end
+        assert process is None or process.poll() is None
+        time.sleep(0.02)
+
+
+class Workers:
+    """Workers of Celery, each a process with children; they are killed behind the test."""
+
+    def __init__(self, hub: str, log: Path) -> None:
+        self.hub = hub
+        self.log = log
+        self._running: list[subprocess.Popen[str]] = []
+        self._numbers = itertools.count()
+        log.touch()
+
+    def start(self, pool: str = "prefork") -> subprocess.Popen[str]:
+        """Start one."""
+        name = f"worker-{next(self._numbers)}@here"
+        options = ["-P", pool, "-c", "2", "-n", name, "--without-mingle", "-l", "WARNING"]
+        command = ["-m", "celery", "-A", "tests.compat.celery_app", "worker", *options]
+        process = python(*command, hub=self.hub, REDPOLL_TEST_LOG=str(self.log))
+        self._running.append(process)
+        return process
+
+    def begun(self) -> list[tuple[int, int]]:
+        """The numbers of tasks that began, each with the process of its worker."""
+        lines = self.log.read_text().splitlines()
+        return [(int(number), int(worker)) for number, worker in map(str.split, lines)]
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill one with its children."""
+        if process in self._running:
+            self._running.remove(process)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+    def end(self) -> None:
+        """Kill all."""
+        for process in tuple(self._running):
+            self.kill(process)
+
+
+@pytest.fixture
+def workers(hub_url: str, tmp_path: Path) -> Iterator[Workers]:
+    """Where the workers of a test are."""
+    made = Workers(hub_url, tmp_path / "log")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def app(hub_url: str) -> Iterator[Any]:
+    """An application of this process, which knows the tasks of the workers by name."""
+    made = Celery("caller", broker=hub_url, backend=hub_url, set_as_current=False)
+    yield made
+    made.pool.force_close_all()
+    made.backend.close()
+    made.close()
+
+
+def task(app: Any, name: str, *args: object) -> Any:
+    """Return a task of the workers with its arguments."""
+    return app.signature(f"tests.compat.celery_app.{name}", args=args)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_tasks_run(pool: str, workers: Workers, app: Any) -> None:
+    """Tasks run in forked processes and in threads, and their results come, one by one and as a group."""
+    workers.start(pool)
+    assert task(app, "add", 1, 2).delay().get(timeout=PATIENCE) == 3
+    many = group((task(app, "add", number, number) for number in range(20)), app=app)
+    assert many.delay().get(timeout=PATIENCE) == list(range(0, 40, 2))
+
+
+@pytest.mark.timeout(120)
+def test_tasks_of_a_killed_worker_run_elsewhere(workers: Workers, app: Any, tmp_path: Path) -> None:
+    """A worker that is killed loses its tasks to another: those that it had begun, and those that it had only taken."""
+    go = tmp_path / "go"
+    first = workers.start()
+    tasks = [task(app, "hold", number, str(go)).delay() for number in range(8)]
+    wait_for(lambda: len(workers.begun()) == 2, first)
+    workers.start()
+    workers.kill(first)
+    wait_for(lambda: sum(worker != first.pid for _, worker in workers.begun()) == 2)
+    go.touch()
+    done = [each.get(timeout=PATIENCE) for each in tasks]
+    assert [number for number, _ in done] == list(range(8))
+    assert first.pid not in {worker for _, worker in done}
+
+
+def test_bindings_are_shared(hub_url: str) -> None:
+    """A program sends to exchanges that it has not declared, and queues take what they are bound for."""
+    exchange = kombu.Exchange("parts.1", "topic")
+    one, other = (kombu.Queue(name, exchange, routing_key=key) for name, key in (("one", "a.*"), ("other", "#.c")))
+    with kombu.Connection(hub_url) as connection, kombu.Connection(hub_url) as sender:
+        channel = connection.channel()
+        for queue in (one, other, one):
+            queue(channel).declare()
+        for key in ("a.b", "a.c", "c", "b"):
+            sender.Producer().publish({"key": key}, exchange="parts.1", routing_key=key)
+        found = [[queue(channel).get(no_ack=True) for _ in range(3)] for queue in (one, other)]
+        keys = [[message and message.payload["key"] for message in messages] for messages in found]
+        assert keys == [["a.b", "a.c", None], ["a.c", "c", None]]
+        one(channel).unbind_from(exchange, "a.*")
+        sender.Producer().publish({"key": "a.d"}, exchange="parts.1", routing_key="a.d")
+        assert one(channel).get() is None
+
+
+def test_messages_go_back_in_their_order(hub_url: str) -> None:
+    """What a connection has taken, handed out or not, is there for others in the old order once it is closed."""
+    with kombu.Connection(hub_url) as connection:
+        queue = connection.SimpleQueue("work")
+        for number in range(6):
+            queue.put(number)
+        taker = kombu.Connection(hub_url)
+        consumer = taker.Consumer([kombu.Queue("work")], prefetch_count=4, callbacks=[lambda *_: None])
+        consumer.consume()
+        taker.drain_events(timeout=PATIENCE)
+        taker.close()
+        for number in range(6):
+            message = queue.get(timeout=PATIENCE)
+            assert message.payload == number
+            # All that the other one had credit for.
+            assert message.delivery_info["redelivered"] is (number < 4)
+            message.ack()
+        queue.close()
+
+
+def test_another_queue_of_that_name(hub_url: str) -> None:
+    """Declaring a queue with other settings than it has is a channel error, as with RabbitMQ."""
+    with kombu.Connection(hub_url) as connection:
+        kombu.Queue("work", max_priority=5)(connection.channel()).declare()
+        with pytest.raises(connection.channel_errors, match="PRECONDITION_FAILED"):
+            kombu.Queue("work")(connection.channel()).declare()
+
+
+def test_rejected_messages_are_dead_letters(hub_url: str) -> None:
+    """A message that is rejected for good is a dead letter, which can be looked at and put back."""
+    with kombu.Connection(hub_url) as connection:
+        queue = connection.SimpleQueue("work")
+        queue.put({"id": 7})
+        queue.get(timeout=PATIENCE).reject()
+        with redpoll.blocking.connect(hub_url) as bus:
+            (dead,) = bus.queues.browse("work", "dead")
+            assert dead.envelope is not None
+            assert json.loads(json.loads(bytes(dead.envelope.body))["body"]) == {"id": 7}
+            assert bus.queues.redrive("work")
+        assert queue.get(timeout=PATIENCE).payload == {"id": 7}
+        queue.close()
+
+
+def test_results_expire_and_are_forgotten(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result is there until it is forgotten, or older than `result_expires`; one that comes late ends no waiting."""
+    backend = app.backend
+    for name in ("one", "two"):
+        backend.store_result(name, 5, "SUCCESS")
+        assert app.AsyncResult(name).get(timeout=PATIENCE) == 5
+    app.AsyncResult("one").forget()
+    now = time.time()
+    backend._cache.clear()
+    assert app.AsyncResult("one").state == "PENDING"
+    assert app.AsyncResult("two").state == "SUCCESS"
+    monkeypatch.setattr("redpoll.compat.celery.time.time", lambda: now + 86_401)
+    backend._cache.clear()
+    assert app.AsyncResult("two").state == "PENDING"
+    with pytest.raises(CeleryTimeoutError):
+        app.AsyncResult("two").get(timeout=0.01)
+
+
+def test_example() -> None:
+    """The example that kills a worker prints what it promises."""
+    path = ROOT / "examples" / "compat" / "celery_killed_worker.py"
+    process = python(str(path), hub="")
+    printed, _ = process.communicate()
+    assert printed == promised(path)
+    assert process.returncode == 0
+
+
+FORKED = """
+import os, sys
+import kombu
+import redpoll.compat.kombu
+
+connection = kombu.Connection(sys.argv[1])
+queue = connection.SimpleQueue("work")
+queue.put("parent")
+mine = queue.get(timeout=30)
+child = os.fork()
+if not child:
+    other = kombu.Connection(sys.argv[1]).SimpleQueue("work")
+    other.put("child")
+    connection.close()  # it is the parent's
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert mine.payload == "parent"
+theirs = queue.get(timeout=30)
+assert theirs.payload == "child", theirs
+mine.ack()
+theirs.ack()
+connection.close()
+"""
+
+
+def test_forked_process(hub_url: str) -> None:
+    """A forked process has a link of its own, and leaves what its parent has taken alone."""
+    process = python("-c", FORKED, hub_url, hub=hub_url)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", ["test_canvas.py", "test_tasks.py", "others"])
+def test_celerys_integration_tests(part: str, hub_url: str) -> None:
+    """Celery's integration tests pass on a hub, as broker and backend, but those that name another server."""
+    folder = fetch_tests("celery")
+    tests = folder / "t" / "integration"
+    ignored = ["--ignore", str(tests / "test_backend.py")]
+    if part == "others":
+        chosen = [
+            str(tests),
+            *ignored,
+            *(x for each in ("canvas", "tasks") for x in ("--ignore", f"{tests}/test_{each}.py")),
+        ]
+    else:
+        chosen = [str(tests / part)]
+    plugins = ["-p", "celery.contrib.pytest", "-p", "tests.compat.celery_suite"]
+    path = f"{ROOT}{os.pathsep}{folder}"
+    run_pytest(*plugins, *chosen, hub=hub_url, TEST_BROKER=hub_url, TEST_BACKEND=hub_url, PYTHONPATH=path)
