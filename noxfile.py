@@ -78,7 +78,7 @@ PEERS = "REDPOLL_PEERS_PYTHON"
 COMPAT = [
     *("oslo.messaging>=18.3,<19", "oslotest", "eventlet", "testscenarios", "requests"),
     *("kiwipy>=0.9,<0.10", "six", "tornado>=6.4,<7"),
-    *("celery>=5.7,<5.8", "kombu>=5.7,<5.8", "pytest-rerunfailures", "redis", "pydantic"),
+    *("celery>=5.7,<5.8", "kombu>=5.7,<5.8", "pytest-rerunfailures", "redis", "taskiq>=0.13"),
 ]
 KIWIPY_TESTS = "kiwipy==0.5.3"  # the last one whose source distribution has tests
 DEBIAN = ["gcc", "iproute2", "libffi-dev", "libssl-dev", "libuv1-dev"]

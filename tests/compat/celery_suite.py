@@ -10,7 +10,7 @@ import redpoll.compat.celery  # noqa: F401  # it registers the transport and the
 
 #: What tests name that need another server than the broker, as a backend or to count something; or workers with a
 #: configuration of their own, which does not import redpoll.
-_OTHERS = ("redis", "pylibmc", "memcache", "sqlalchemy", "database", "test_serialization")
+_OTHERS = ("redis", "pylibmc", "memcache", "sqlalchemy", "database", "test_serialization", "subprocess", "django")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

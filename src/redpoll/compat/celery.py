@@ -18,62 +18,18 @@ from celery.exceptions import TimeoutError as CeleryTimeoutError
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.url import parse_url
 
-from redpoll.bus.engine import EventSink, Subscription
-from redpoll.bus.envelope import Envelope
 from redpoll.bus.records import Event
-from redpoll.compat.kombu import LoopSide, hub_url, shared_bus
+from redpoll.compat.kombu import hub_url, shared_bus
+from redpoll.compat.results import fetch, leave, store, value_of, watch
 from redpoll.errors import RedpollError
 
 __all__ = ["RedpollBackend"]
 
-#: Seconds for a result to be taken.
-_STORE: Final = 30.0
-_UNTIL: Final = "until"
-#: Subjects of one subscription.
-_SUBJECTS: Final = 1_000
+_PREFIX: Final = "celery.results."
 
 
 def _subject(key: str) -> str:
-    return f"celery.results.{key}"
-
-
-def _value(event: Event) -> bytes | None:
-    """Return the result in an event; None if it was deleted, or is too old."""
-    body, meta = event.envelope.body, event.envelope.meta or {}
-    return None if not body or time.time() >= meta.get(_UNTIL, float("inf")) else bytes(body)
-
-
-async def _store(side: LoopSide, key: str, value: bytes, seconds: float | None) -> None:
-    meta = {_UNTIL: time.time() + seconds} if seconds else None
-    await side.engine.publish(Envelope("raw", value, meta), subject=_subject(key), last=1, timeout=_STORE)
-
-
-async def _watch(side: LoopSide, keys: list[str], sink: EventSink) -> list[Subscription]:
-    """Take what is kept for some keys, before this returns, and what comes."""
-    opened: list[Subscription] = []
-    try:
-        for start in range(0, len(keys), _SUBJECTS):
-            subjects = list(map(_subject, keys[start : start + _SUBJECTS]))
-            opened.append(await side.engine.subscribe(subjects, sink=sink, last=True))
-    except BaseException:
-        await _leave(side, opened)
-        raise
-    return opened
-
-
-async def _leave(_: LoopSide, subscriptions: Iterable[Subscription]) -> None:
-    for each in subscriptions:
-        await each.close()
-
-
-async def _fetch(side: LoopSide, keys: list[str]) -> list[bytes | None]:
-    found: dict[str, bytes | None] = {}
-
-    def note(event: Event) -> None:
-        found[event.subject] = _value(event)
-
-    await _leave(side, await _watch(side, keys, note))
-    return [found.get(_subject(key)) for key in keys]
+    return f"{_PREFIX}{key}"
 
 
 class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no types
@@ -94,9 +50,6 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
         names = ("hostname", "port", "userid", "password")
         self._bus, self._let_go = shared_bus(hub_url(*(parts[name] for name in names)), options)
 
-    def _run(self, method: Callable[..., Any], *args: Any) -> Any:
-        return self._bus.run(method, *args)
-
     def close(self) -> None:
         """Let go of the link to the hub, in a program that goes on without Celery; the broker may use it still."""
         self._let_go()
@@ -111,16 +64,16 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
 
     def mget(self, keys: list[str]) -> list[bytes | None]:
         """Return several values."""
-        found: list[bytes | None] = self._run(_fetch, keys)
-        return found
+        return self._bus.run(lambda side: fetch(side.engine, list(map(_subject, keys))))
 
     def set(self, key: str, value: str | bytes) -> None:
         """Store a value; it is on the hub's disk when this returns."""
-        self._run(_store, key, value.encode() if isinstance(value, str) else value, self.expires)
+        body = value.encode() if isinstance(value, str) else value
+        self._bus.run(lambda side: store(side.engine, _subject(key), body, self.expires))
 
     def delete(self, key: str) -> None:
         """Delete a value."""
-        self._run(_store, key, b"", None)
+        self._bus.run(lambda side: store(side.engine, _subject(key), b"", None))
 
     def _ready(
         self,
@@ -139,7 +92,7 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
             return
         coming: queue.SimpleQueue[Event] = queue.SimpleQueue()
         end = None if timeout is None else time.monotonic() + timeout
-        watched = self._run(_watch, list(waiting), coming.put)
+        watched = self._bus.run(lambda side: watch(side.engine, list(map(_subject, waiting)), coming.put))
         try:
             while waiting:
                 left = max(0.0, end - time.monotonic()) if end is not None else None
@@ -152,12 +105,12 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
                     if on_interval is not None:
                         on_interval()
                     continue
-                value, key = _value(event), event.subject.removeprefix(_subject(""))
+                value, key = value_of(event), event.subject.removeprefix(_PREFIX)
                 meta = None if value is None else self.decode_result(value)
                 if meta is not None and meta["status"] in states.READY_STATES and key in waiting:
                     yield waiting.pop(key), meta
         finally:
-            self._run(_leave, watched)
+            self._bus.run(lambda _: leave(watched))
 
     def wait_for(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterator
 from typing import Any
 
 from redpoll.bus.broker import outputs

@@ -1,0 +1,66 @@
+"""Results of tasks under the ids that other libraries give them: each is the last event of a subject, which a hub keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from redpoll.bus.engine import Engine, EventSink, Subscription
+from redpoll.bus.envelope import Envelope
+from redpoll.bus.records import Event
+
+__all__ = ["fetch", "leave", "store", "value_of", "watch"]
+
+#: Seconds for a result to be taken.
+_STORE: Final = 30.0
+_UNTIL: Final = "until"
+#: Subjects of one subscription.
+_SUBJECTS: Final = 1_000
+
+
+def value_of(event: Event) -> bytes | None:
+    """Return the result in an event; None if it was deleted, or is too old."""
+    body, meta = event.envelope.body, event.envelope.meta or {}
+    return None if not body or time.time() >= meta.get(_UNTIL, float("inf")) else bytes(body)
+
+
+async def store(engine: Engine, subject: str, value: bytes, seconds: float | None) -> None:
+    """Store a result for some seconds; None or 0 is no limit. No bytes delete it."""
+    meta = {_UNTIL: time.time() + seconds} if seconds else None
+    await engine.publish(Envelope("raw", value, meta), subject=subject, last=1, timeout=_STORE)
+
+
+async def watch(engine: Engine, subjects: Sequence[str], sink: EventSink) -> list[Subscription]:
+    """Take the results that there are, before this returns, and those that come.
+
+    Raises:
+        Unsupported: The engine keeps no events.
+    """
+    engine.capabilities.require("last", "results by ids of other libraries", "connect to a hub")
+    opened: list[Subscription] = []
+    try:
+        for start in range(0, len(subjects), _SUBJECTS):
+            some = subjects[start : start + _SUBJECTS]
+            opened.append(await engine.subscribe(some, sink=sink, last=True))  # each counts at once
+    except BaseException:
+        await leave(opened)
+        raise
+    return opened
+
+
+async def leave(subscriptions: Iterable[Subscription]) -> None:
+    """Take no more."""
+    for each in subscriptions:
+        await each.close()
+
+
+async def fetch(engine: Engine, subjects: Sequence[str]) -> list[bytes | None]:
+    """Return the results that there are."""
+    found: dict[str, bytes | None] = {}
+
+    def note(event: Event) -> None:
+        found[event.subject] = value_of(event)
+
+    await leave(await watch(engine, subjects, note))
+    return [found.get(subject) for subject in subjects]
