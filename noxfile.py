@@ -80,6 +80,7 @@ COMPAT = [
     *("kiwipy>=0.9,<0.10", "six", "tornado>=6.4,<7"),
     *("celery>=5.7,<5.8", "kombu>=5.7,<5.8", "pytest-rerunfailures", "redis", "taskiq>=0.13"),
 ]
+AIIDA = "aiida-core>=2.9,<3"  # not beside Celery 5.7, which needs another click
 KIWIPY_TESTS = "kiwipy==0.5.3"  # the last one whose source distribution has tests
 DEBIAN = ["gcc", "iproute2", "libffi-dev", "libssl-dev", "libuv1-dev"]
 
@@ -242,6 +243,13 @@ def compat(session: nox.Session) -> None:
     session.run("pytest", *PARALLEL, "tests/compat", *given, env=COMPILED | {"REDPOLL_KIWIPY_SDIST": str(sdist)})
 
 
+@nox.session(python=OLDEST, reuse_venv=True)
+def aiida(session: nox.Session) -> None:
+    """Run calculations through AiiDA's daemon over a hub in another network namespace (root, iproute2)."""
+    session.install("-e", ".[cli,test]", AIIDA)
+    session.run("pytest", "-m", "interop", "tests/compat/aiida", *session.posargs, env=COMPILED)
+
+
 SIEGE = "tests/bus/survival/test_account.py"
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 AMQP = ["tests/test_rabbitmq.py", "tests/bus/engines/amqp"]
@@ -264,7 +272,7 @@ PARTS = [
         "leaks-asyncio",
         "leaks-uvloop",
     ),
-    *("brokers", "brokers-cluster", "fuzz", "benches", "netqueue", "compat"),
+    *("brokers", "brokers-cluster", "fuzz", "benches", "netqueue", "compat", "aiida"),
     *(f"mutations-{folder}" for folder in sorted({path.name.partition("-")[0] for path in MUTATIONS})),
 ]
 
@@ -307,6 +315,7 @@ def nightly(session: nox.Session, part: str) -> None:
         "mutations": ("mutations", [path.stem for path in MUTATIONS if path.stem.startswith(f"{which}-")]),
         "netqueue": ("netqueue", []),
         "compat": ("compat", []),
+        "aiida": ("aiida", []),
     }
     env |= {"eager": {"REDPOLL_TEST_EAGER": "1"}, "examples": {"REDPOLL_TEST_PROFILE": "nightly"}}.get(name, {})
     wanted, args = run[name]

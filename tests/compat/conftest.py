@@ -14,7 +14,13 @@ from redpoll.bus.engines.hub.disk import open_store
 from tests.bus.engines.hub.support import running
 
 #: What each file of tests needs.
-_NEEDS = {"kiwipy": "kiwipy", "test_celery.py": "celery", "test_oslo.py": "oslo_messaging", "test_taskiq.py": "taskiq"}
+_NEEDS = {
+    "aiida": "aiida",
+    "kiwipy": "kiwipy",
+    "test_celery.py": "celery",
+    "test_oslo.py": "oslo_messaging",
+    "test_taskiq.py": "taskiq",
+}
 
 collect_ignore = [name for name, library in _NEEDS.items() if find_spec(library) is None]
 

@@ -14,6 +14,7 @@ import pytest
 import redpoll
 from redpoll.compat import kiwipy as rmq
 from redpoll.compat.kiwipy.connection import Codec
+from redpoll.errors import Expired
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.interop]
 
@@ -113,6 +114,23 @@ async def test_a_queue_that_is_not_there(url: str) -> None:
         await publisher.disconnect()
     finally:
         await connection.close()
+
+
+async def test_what_is_not_sent(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that takes nothing: a broadcast is False and logged, a call is not delivered, a task is rejected."""
+
+    async def publish(*args: Any, **options: Any) -> None:
+        raise Expired(None, 1.0, "sending")
+
+    async with opened("memory://") as comm:
+        await comm.get_default_task_queue()
+        monkeypatch.setattr(comm._connection.engine, "publish", publish)
+        assert await comm.broadcast_send("lost") is False
+        assert "a broadcast was not sent" in caplog.text
+        with pytest.raises(kiwipy.DeliveryFailed):
+            await comm.rpc_send("anybody", 1)
+        with pytest.raises(kiwipy.TaskRejected):
+            await comm.task_send(1)
 
 
 async def test_programs_of_both_kinds_share_queues(url: str) -> None:

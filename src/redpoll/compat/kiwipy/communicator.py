@@ -356,16 +356,22 @@ class RmqCommunicator:
             subject: The subject, likewise.
             correlation_id: The correlation id, likewise.
 
+        Returns:
+            False: the engine did not take it, or did not confirm it, as when a connection is lost. That is logged.
+
         Raises:
             EncodeError: It cannot be encoded.
-            DeliveryFailed: It was not sent.
             CommunicatorClosed: The connection was closed.
         """
         fields = {"sender": sender, "subject": subject, "correlation_id": correlation_id}
         meta = {name: value for name, value in fields.items() if value is not None}
         envelope = self._payloads.pack(body, meta or None)
-        with kiwipy_errors():
-            await self._connection.engine.publish(envelope, subject=f"broadcast.{self._scope}")
+        try:
+            with kiwipy_errors():
+                await self._connection.engine.publish(envelope, subject=f"broadcast.{self._scope}")
+        except kiwipy.DeliveryFailed as error:
+            _log.warning("a broadcast was not sent: %s", error)
+            return False
         return True
 
 
