@@ -27,7 +27,7 @@ from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.rpc import server
 from redpoll.bus.state import EngineState
-from redpoll.errors import Closed, Expired, NotConfirmed, PeerLost, TaskError, TaskExpired, UsageError
+from redpoll.errors import CallTimeout, Closed, Expired, NotConfirmed, PeerLost, TaskError, TaskExpired, UsageError
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
 from tests.node.support import PATIENCE, elapse, turns, until
@@ -399,6 +399,45 @@ async def test_timeouts_of_answered_publishes_are_forgotten(monkeypatch: pytest.
             assert len(bus.engine._timeouts) < 16  # type: ignore[attr-defined]
 
 
+class _Slow:
+    """Methods that take longer than a test."""
+
+    async def wait(self) -> None:
+        """Answer late."""
+        await asyncio.sleep(600)
+
+    async def parts(self) -> AsyncIterator[int]:
+        """Send one part, and the next one late."""
+        yield 1
+        await asyncio.sleep(600)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["gone", "frozen"])
+async def test_calls_end_without_their_hub(how: str) -> None:
+    """Calls and streams that were begun end at their deadlines where the hub is gone by then, or does not answer."""
+    with running() as hub:
+        async with FaultProxy(str(hub.hub.address)) as proxy:
+            url = f"redpoll://{proxy.address}"
+            async with redpoll.connect(hub.url) as other, redpoll.connect(url) as bus:
+                async with other.rpc.serve("s", _Slow()):
+                    stream = bus.rpc.stream("s", "parts", timeout=0.5)
+                    calls = [asyncio.ensure_future(bus.rpc.call("s", "wait", timeout=0.5)) for _ in range(3)]
+                    assert await anext(stream) == 1
+                    engine: Any = bus.engine
+                    await until(lambda: len(engine._watchers) == 4, "the confirmations")
+                    if how == "gone":
+                        proxy.refuse()
+                        proxy.cut()
+                    else:
+                        proxy.freeze()
+                    for each in (*calls, asyncio.ensure_future(anext(stream))):
+                        with pytest.raises(CallTimeout, match="no answer of the hub"):
+                            await asyncio.wait_for(each, PATIENCE)
+                    assert not engine._watchers
+                    proxy.calm()
+
+
 @pytest.mark.asyncio
 async def test_timeouts_of_lost_links_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits over many losses of the link has one timeout, and a loss costs no look at all of them for each."""
@@ -423,8 +462,8 @@ async def test_timeouts_of_lost_links_are_forgotten(monkeypatch: pytest.MonkeyPa
                 engine._greet()
                 await until(lambda: not engine.linked, "the loss")
                 await until(lambda: engine.linked, "the link")
-            assert len(engine._timeouts) <= 2 * 100 + 4 + 1
-            assert looks <= 8
+            assert len(engine._timeouts) <= 3 * 100
+            assert looks <= 16
             for each in waiting:
                 each.cancel()
             await asyncio.wait(waiting)

@@ -29,9 +29,9 @@ _WAITING_BYTES: Final = 64 * 2**20
 #: Outcomes that are sent together, while their worker has more tasks to begin, and the seconds that the first of them waits.
 _GATHERED: Final = 32
 _SOON: Final = 0.001
-#: Timeouts of answered requests that are kept, beside as many as are open.
+#: Timeouts of answered requests that are kept, beside as many as counted at the last look.
 _TIMEOUTS: Final = 1_024
-#: Seconds beyond its timeout that the hub's own answer to a publish may take.
+#: Seconds beyond its timeout that the hub's own answer to a publish or a call may take.
 _LATE: Final = 1.0
 #: Seconds that operations without a timeout wait for a hub that is not there, unless the bus was opened with `wait`.
 ABSENCE: Final = 30.0
@@ -54,11 +54,12 @@ class Request:
         deadline: When its timeout was over, where the hub is to say so.
         absence: When its wait for a hub that is not there is over; None if it has a timeout, or waits without a limit.
         timeout: Its timeout.
+        ends: Of a call: the time by which its outcome is there, whatever becomes of the hub.
         ended: Of the end of a delivery: queue and task, which are asked for again with it.
     """
 
     __slots__ = (
-        "absence", "again", "anew", "deadline", "ended", "future", "record", "sent", "size", "timeout", "watcher",
+        "absence", "again", "anew", "deadline", "ended", "ends", "future", "record", "sent", "size", "timeout", "watcher",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Request:
         self.deadline: float | None = None
         self.absence: float | None = None
         self.timeout: float | None = None
+        self.ends: float | None = None
         self.ended = ended
 
 
@@ -108,6 +110,7 @@ class Asking:
         self._gathering: asyncio.TimerHandle | None = None
         self._waiting_bytes = 0
         self._timeouts: list[tuple[float, int]] = []
+        self._most_timeouts = _TIMEOUTS
         self._timer: asyncio.TimerHandle | None = None
 
     def say(self, *record: Any) -> None:
@@ -179,6 +182,7 @@ class Asking:
         timeout: float | None = None,
         gather: bool = False,
         ended: tuple[str, int] | None = None,
+        dies: bool = False,
     ) -> asyncio.Future[Any]:
         number = next(self._numbers)
         future: asyncio.Future[Any] = self.loop.create_future()
@@ -186,7 +190,9 @@ class Asking:
         self._requests[number] = request
         if timeout is not None:
             request.timeout = timeout
-            self._limit(number, timeout)
+            when = self._limit(number, timeout)
+            if dies:
+                request.ends = when + _LATE
         elif not self._patient and kind in _IMPATIENT:
             request.absence = 0.0
             if not self.linked:
@@ -224,22 +230,34 @@ class Asking:
 
     # Timeouts of publishes
 
-    def _limit(self, number: int, timeout: float) -> None:
+    def _limit(self, number: int, timeout: float) -> float:
         when = self.loop.time() + timeout
-        if len(self._timeouts) > 2 * len(self._requests) + _TIMEOUTS:
+        if len(self._timeouts) > self._most_timeouts:
             # Those of requests that were answered long before, or that waited before the last loss of the link.
             self._timeouts = [each for each in self._timeouts if self._is_current(*each)]
             heapq.heapify(self._timeouts)
+            self._most_timeouts = 2 * len(self._timeouts) + _TIMEOUTS
         heapq.heappush(self._timeouts, (when, number))
         if self._timeouts[0][1] == number:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.loop.call_at(when, _time_out, weakref.ref(self))
+        return when
 
     def _is_current(self, when: float, number: int) -> bool:
-        """Return True if a timeout may end its request."""
+        """Return True if a timeout may end its request, or the call that it began."""
         request = self._requests.get(number)
-        return request is not None and (request.absence is None or when >= request.absence)
+        if request is None:
+            return self._ends(number) is not None
+        return request.absence is None or when >= request.absence
+
+    def _ends(self, number: int) -> float | None:
+        """Return the time by which the outcome of a confirmed call is there; None if it is no such."""
+        raise NotImplementedError
+
+    def _expire(self, number: int) -> None:
+        """Give a confirmed call its outcome: its time is over, and the hub does not say so."""
+        raise NotImplementedError
 
     def _limit_absence(self, number: int, request: Request) -> None:
         if request.absence is not None:
@@ -263,7 +281,14 @@ class Asking:
         while timeouts and timeouts[0][0] <= now:
             when, number = heapq.heappop(timeouts)
             request = self._requests.get(number)
-            if request is None or (request.absence is not None and (self.linked or when < request.absence)):
+            if request is None:
+                ends = self._ends(number)
+                if ends is not None and self.linked and now < ends:
+                    heapq.heappush(timeouts, (ends, number))
+                elif ends is not None:
+                    self._expire(number)
+                continue
+            if request.absence is not None and (self.linked or when < request.absence):
                 continue
             if request.sent and self.linked and request.deadline is None:
                 # The hub says it itself.
@@ -277,7 +302,7 @@ class Asking:
                 self._unsay(request)
                 error = self.expired(ABSENCE if request.absence is not None else request.timeout)
             self._give_up(request, error)
-        while timeouts and timeouts[0][1] not in self._requests:
+        while timeouts and not self._is_current(*timeouts[0]):
             heapq.heappop(timeouts)
         self._timer = self.loop.call_at(timeouts[0][0], _time_out, weakref.ref(self)) if timeouts else None
 

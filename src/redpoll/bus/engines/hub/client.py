@@ -157,6 +157,8 @@ class HubEngine(HubMember):
                 size=len(payload),
                 watcher=watcher,
                 timeout=limit,
+                # Nobody can ask for the outcome later.
+                dies=not keep and deadline is not None and deadline == limit,
             )
         else:
             future = self._ask(
@@ -223,7 +225,7 @@ class HubEngine(HubMember):
             request.future = receipt = self.loop.create_future()
         elif receipt.cancelled() and number in self._watchers:
             # The answer came in the turn in which its reader was cancelled.
-            _, task = self._watchers.pop(number)
+            _, task, _ = self._watchers.pop(number)
             self.say_if_linked(p.CALL, 0, "cancel", [p.id_bytes(task)])
         receipt.add_done_callback(self._cancel_taken)
 
@@ -363,7 +365,7 @@ class HubEngine(HubMember):
         number = self._number(task)
         future = self._ask(p.WATCH, p.id_bytes(number), again=True)
         request = next(reversed(self._requests))
-        self._watchers[request] = (watcher, number)
+        self._watchers[request] = (watcher, number, None)
         try:
             await future
         except BaseException:

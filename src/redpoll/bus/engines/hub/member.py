@@ -22,7 +22,7 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.asking import Asking, fail_future
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription
 from redpoll.bus.engines.hub.life import life
-from redpoll.bus.envelope import KINDS, Outcome, decode, printable
+from redpoll.bus.envelope import KINDS, Outcome, OutcomeKind, decode, printable
 from redpoll.bus.feed import forked_error
 from redpoll.bus.records import (
     Capabilities,
@@ -120,7 +120,8 @@ class HubMember(Asking):
         options = {"listen": False, "resume": _RESUME, "serializer": "raw"}
         self._config = Config.from_options(given, options)
         self._node = _Node(self, self._config)
-        self._watchers: dict[int, tuple[Watcher, int]] = {}
+        # With the numbers of their tasks; and of calls, the times by which their outcomes are there.
+        self._watchers: dict[int, tuple[Watcher, int, float | None]] = {}
         self._consumers: dict[int, HubConsumer] = {}
         # Of these, those that take one task.
         self._takes: set[HubConsumer] = set()
@@ -289,7 +290,7 @@ class HubMember(Asking):
             for delivery in list(consumer.deliveries.values()):
                 delivery.lose()
         watchers, self._watchers = self._watchers, {}
-        for watcher, _ in watchers.values():
+        for watcher, *_ in watchers.values():
             call("a watcher", watcher.gone, error)
         requests, self._requests = self._requests, {}
         for number, request in requests.items():
@@ -365,7 +366,7 @@ class HubMember(Asking):
             for delivery in list(consumer.deliveries.values()):
                 delivery.lose()
         watchers, self._watchers = self._watchers, {}
-        for watcher, _ in watchers.values():
+        for watcher, *_ in watchers.values():
             call("a watcher", watcher.gone, error)
         requests, self._requests = self._requests, {}
         for request in requests.values():
@@ -460,7 +461,7 @@ class HubMember(Asking):
             asked = open_.get((p.SUBSCRIBE, subscription.number), 0)
             last = bool(asked) and self._requests[asked].record[-1]
             self.say(p.SUBSCRIBE, asked, subscription.number, list(subscription.patterns), last)
-        for number, (_, task) in list(self._watchers.items()):
+        for number, (_, task, _) in list(self._watchers.items()):
             if task:
                 self.say(p.WATCH, number, p.id_bytes(task))
         if self._observers:
@@ -604,12 +605,20 @@ class HubMember(Asking):
         watcher, request.watcher = request.watcher, None
         return watcher
 
+    def _ends(self, number: int) -> float | None:
+        watched = self._watchers.get(number)
+        return None if watched is None else watched[2]
+
+    def _expire(self, number: int) -> None:
+        watcher, *_ = self._watchers.pop(number)
+        call("a watcher", watcher.outcome, Outcome(OutcomeKind.EXPIRED, None, f"no answer of {self.where}"))
+
     def _replied(self, number: int, value: Any) -> None:
         request = self._requests.pop(number, None)
         if request is None:
             return
         if request.watcher is not None and isinstance(value, list) and value[0]:
-            self._watchers[number] = (request.watcher, p.id_number(value[0]))
+            self._watchers[number] = (request.watcher, p.id_number(value[0]), request.ends)
         if not request.future.done():
             request.future.set_result(value)
 
