@@ -78,3 +78,22 @@ async def test_a_bus_that_is_closed_meanwhile() -> None:
         assert consumer._runner is not None
         await until(consumer._runner.done)
         await consumer.close()
+
+
+async def test_a_queue_that_is_gone_before_it_is_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer declares its queue again where that is gone at once, as where a hub is restarted between the two."""
+    async with bus_in_virtual_time() as (bus, _):
+        declare = bus.engine.declare
+        declared: list[str] = []
+
+        async def declare_in_vain(spec: QueueSpec, **options: Any) -> None:
+            await declare(spec, **options)
+            if not declared:
+                await bus.queues.delete(spec.name)
+            declared.append(spec.name)
+
+        monkeypatch.setattr(bus.engine, "declare", declare_in_vain)
+        consumer = await LastingConsumer.declared(bus.engine, QueueSpec("q"), sink=print)
+        assert declared == ["q", "q"]
+        assert consumer.active
+        await consumer.close()

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from redpoll.bus.awaitables import sleep, with_owner
 from redpoll.bus.engine import Clock, Consumer, Delivery, Engine
 from redpoll.bus.records import QueueSpec
-from redpoll.errors import Closed, RedpollError, UsageError
+from redpoll.errors import Closed, NoRoute, RedpollError, UsageError
 
 __all__ = ["LastingConsumer"]
 
@@ -63,7 +63,12 @@ class LastingConsumer:
 
         async def begin() -> Consumer:
             await engine.declare(spec)
-            return await engine.consume(spec.name, **options)
+            try:
+                return await engine.consume(spec.name, **options)
+            except NoRoute:
+                # It was deleted meanwhile; or a hub was restarted, which keeps durable ones alone.
+                await engine.declare(spec)
+                return await engine.consume(spec.name, **options)
 
         return await cls(engine.clock, spec.name, begin).open(sink="sink" in options)
 
