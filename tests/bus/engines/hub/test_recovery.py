@@ -404,12 +404,12 @@ class _Slow:
 
     async def wait(self) -> None:
         """Answer late."""
-        await asyncio.sleep(600)
+        await asyncio.Event().wait()
 
     async def parts(self) -> AsyncIterator[int]:
         """Send one part, and the next one late."""
         yield 1
-        await asyncio.sleep(600)
+        await asyncio.Event().wait()
 
 
 @pytest.mark.asyncio
