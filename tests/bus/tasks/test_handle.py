@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import redpoll
 from redpoll.errors import RemoteError, TaskCancelled, UnknownTask
 from tests.bus.tasks.support import Q, desk, turns, twice, until
 
@@ -234,3 +235,27 @@ async def test_slow_iterators_lose_the_oldest() -> None:
             await handle.result()
         assert await first == 0
         assert [each async for each in progress] == list(range(200, 1_200))
+
+
+@pytest.mark.asyncio
+async def test_looking_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handles of one id have one watcher at the engine, however many are made and dropped; the last one has the result."""
+    async with redpoll.connect("memory://") as bus:
+        task = await bus.tasks.submit(1, queue="q")
+        asked: list[str] = []
+        watch = bus.engine.watch
+
+        async def count(name: str, watcher: Any) -> None:
+            asked.append(name)
+            await watch(name, watcher)
+
+        monkeypatch.setattr(bus.engine, "watch", count)
+        for _ in range(10):
+            with pytest.raises(TimeoutError):
+                await bus.tasks.handle(task.id, queue="q").result(timeout=0)
+        waiting = [asyncio.ensure_future(bus.tasks.handle(task.id, queue="q").result()) for _ in range(3)]
+        async with bus.tasks.worker(lambda each: each.data + 1, queue="q"):
+            assert await asyncio.gather(*waiting) == [2, 2, 2]
+        assert asked == [task.id]
+        assert await bus.tasks.handle(task.id, queue="q").result() == 2
+        assert asked == [task.id, task.id]

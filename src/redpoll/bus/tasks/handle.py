@@ -37,7 +37,7 @@ else:
     ResultT = TypeVar("ResultT")
 OtherT = TypeVar("OtherT")
 
-__all__ = ["NESTED", "Handle", "Watch", "error_of"]
+__all__ = ["NESTED", "Handle", "KnownWatch", "Watch", "error_of"]
 
 _log = logging.getLogger("redpoll.bus.tasks")
 
@@ -166,6 +166,31 @@ class Watch:
         return stop
 
 
+class KnownWatch(Watch):
+    """The watcher of a task that was submitted before, for all handles that are made for its id: it is asked for once."""
+
+    __slots__ = ("__weakref__", "_opening", "watching")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watching = False
+        self._opening: asyncio.Future[None] | None = None
+
+    async def open(self, engine: Engine, task: str) -> None:
+        """Begin to watch, unless it does."""
+        if self.watching:
+            return
+        if self._opening is None:
+            # One of those that wait for it may be cancelled, and the others go on.
+            self._opening = asyncio.ensure_future(engine.watch(task, self))
+            self._opening.add_done_callback(self._opened)
+        await asyncio.shield(self._opening)
+
+    def _opened(self, opening: asyncio.Future[None]) -> None:
+        self._opening = None
+        self.watching = not opening.cancelled() and opening.exception() is None
+
+
 class Handle(Generic[ResultT]):
     """A task that was submitted. Made by `Tasks.submit`, or by `Tasks.handle` for an id. Its type is that of the result.
 
@@ -177,7 +202,6 @@ class Handle(Generic[ResultT]):
         "_allowed",
         "_engine",
         "_level",
-        "_opening",
         "_payloads",
         "_read",
         "_receipt",
@@ -194,15 +218,14 @@ class Handle(Generic[ResultT]):
         watch: Watch | None,
         level: int = 0,
     ) -> None:
-        # Without one the engine is asked when somebody wants to know.
-        self._watching = watch is not None
         self._engine = engine
         self._payloads = payloads
         self._allowed = allowed
         self._receipt = receipt
-        self._watch = Watch() if watch is None else watch
+        self._watch = KnownWatch() if watch is None else watch
+        # Otherwise the engine is asked when somebody wants to know.
+        self._watching = not isinstance(self._watch, KnownWatch)
         self._level = level
-        self._opening: asyncio.Future[None] | None = None
         self._read: Callable[[Any], Any] | None = None
 
     def __repr__(self) -> str:
@@ -230,17 +253,11 @@ class Handle(Generic[ResultT]):
 
     async def _watched(self) -> Watch:
         """Return the watch; a handle that was made for an id begins to watch now."""
-        if not self._watching:
-            if self._opening is None:
-                # One of those that wait for it may be cancelled, and the others go on.
-                self._opening = asyncio.ensure_future(self._engine.watch(self.id, self._watch))
-                self._opening.add_done_callback(self._opened)
-            await asyncio.shield(self._opening)
-        return self._watch
-
-    def _opened(self, opening: asyncio.Future[None]) -> None:
-        self._opening = None
-        self._watching = not opening.cancelled() and opening.exception() is None
+        watch = self._watch
+        if isinstance(watch, KnownWatch):
+            await watch.open(self._engine, self.id)
+            self._watching = True
+        return watch
 
     def read_by(self, read: Callable[[Any], OtherT]) -> Handle[OtherT]:
         """Convert the result by a function, which may raise `BadPayload`; return this handle, typed by what it returns."""

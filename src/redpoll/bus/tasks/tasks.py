@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 from redpoll.bus.awaitables import OutcomeFuture, close_all
 from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
@@ -17,7 +18,7 @@ from redpoll.bus.engine import Delivery, Engine
 from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.records import Publication, QueueSpec, Receipt, check_subject
-from redpoll.bus.tasks.handle import Handle, Watch, error_of
+from redpoll.bus.tasks.handle import Handle, KnownWatch, Watch, error_of
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
 from redpoll.bus.tasks.worker import Plan, Worker
@@ -69,6 +70,8 @@ class Tasks:
         # Levels of priority, of queues to which something was submitted with one.
         self._levels: dict[str, int] = {}
         self._workers: set[Worker] = set()
+        # Of handles for ids.
+        self._known: WeakValueDictionary[str, KnownWatch] = WeakValueDictionary()
 
     @property
     def in_place(self) -> bool:
@@ -434,7 +437,11 @@ class Tasks:
         """
         if not isinstance(id, str):
             raise ConfigError("id", id, f"must be text, not {type(id).__name__}")
-        return Handle(self._engine, self._payloads, self._allowed, id, None)
+        watch = self._known.get(id)
+        if watch is None or watch.over:
+            # Not one for each handle: a program may look for a task of days again and again.
+            watch = self._known[id] = KnownWatch()
+        return Handle(self._engine, self._payloads, self._allowed, id, watch)
 
     # -- working
 
