@@ -59,7 +59,7 @@ async def test_a_subscription_is_used_as_it_was_made() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError, GeneratorExit])
 async def test_a_callback_that_raises_is_counted(kind: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
     """What a callback or a predicate raises is logged and counted, and the next broadcast comes all the same."""
     seen: list[Any] = []

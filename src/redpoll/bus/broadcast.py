@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from redpoll.bus.awaitables import close_all, is_cancelled, with_owner
+from redpoll.bus.awaitables import close_all, is_cancelled, unexpected, with_owner
 from redpoll.bus.context import CURRENT, Context, check_headers
 from redpoll.bus.engine import Delivery, Engine, Subscription
 from redpoll.bus.envelope import Payloads, check_carried, printable
@@ -284,7 +284,7 @@ class BroadcastSubscription:
             if self._wants is None or self._wants(broadcast):
                 self.delivered += 1
                 self._variables.run(self._call, broadcast)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a callback may raise anything
+        except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001  # a callback may raise anything
             self._fail(event, error)
 
     def _call(self, broadcast: Broadcast) -> None:
@@ -311,6 +311,8 @@ class BroadcastSubscription:
                 result = self.callback(broadcast)  # type: ignore[misc]
                 if inspect.isawaitable(result):
                     await result
+        except GeneratorExit as error:
+            self._fail(item, unexpected(error, self._runner))
         except (Exception, asyncio.CancelledError) as error:  # a callback may raise anything
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 if not isinstance(item, Event):

@@ -62,7 +62,7 @@ class Status:
         for watch in tuple(self._watches):
             try:
                 watch(state, reason)
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
+            except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001  # a callback may raise anything
                 _log.exception("a watch of the engine's state failed")
 
     def watch(self, callback: Watch) -> Callable[[], None]:

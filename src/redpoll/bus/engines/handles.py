@@ -53,7 +53,7 @@ def call(whose: str, callback: Callable[..., object], *arguments: object) -> Non
     """Call a user's callback; its exceptions are logged."""
     try:
         callback(*arguments)
-    except (Exception, asyncio.CancelledError):  # noqa: BLE001  # see above
+    except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001  # see above
         _log.exception("%s failed", whose)
 
 
@@ -210,5 +210,5 @@ class EngineSubscription:
         self.delivered += 1
         try:
             self._sink(event)
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
+        except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001  # a callback may raise anything
             _log.exception("the sink of a subscription to %r failed", event.subject)

@@ -350,7 +350,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
             return
         try:
             self._sink(delivery)
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
+        except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001  # a callback may raise anything
             _log.exception("the sink of a consumer of %r failed", self.queue)
             delivery.reject(delay=1.0, reason="its worker could not take it")
 

@@ -261,7 +261,7 @@ class Member:
             _, _, watcher, _, ending, outcome, detail = effect
             try:
                 watcher.outcome(Outcome(ending, None, detail) if outcome is None else outcome)
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
+            except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001  # a callback may raise anything
                 _log.exception("a watcher failed")
         if pending and not self._flushing:
             self._flushing = True
