@@ -108,7 +108,8 @@ class _Job:
         self.begun = False
         self.timer: Timer | None = None
         self.settled = False
-        self.plan = worker.plan(delivery)
+        plan = worker.plan
+        self.plan = plan if isinstance(plan, Plan) else plan(delivery)
 
     def lost(self) -> None:
         """Stop the handler: another worker may begin the task."""
@@ -130,7 +131,7 @@ class Worker:
         queue: Name of the queue.
         concurrency: Its slots.
         cancel_lost: Stop a handler when its task is lost.
-        plan: Gives the way to work on a task.
+        plan: The way to work on all tasks, or a function that gives the way to work on one.
     """
 
     def __init__(
@@ -176,8 +177,7 @@ class Worker:
         self.retry = retry
         self.cancel_lost = cancel_lost
         self._consume = consume
-        same = Plan(handler, retry, time_limit)
-        self.plan = (lambda _: same) if plan is None else plan
+        self.plan = Plan(handler, retry, time_limit) if plan is None else plan
         self._time_limit = time_limit
         self._drain = drain
         self._prefetch = prefetch
