@@ -32,6 +32,8 @@ __all__ = ["Bus", "Queues", "connect"]
 
 #: The errors of the library for results that cannot be sent, and payloads that cannot be decoded.
 _OWN: Final = (BadPayload, EncodeError, ResultTooLarge)
+#: Seconds that an engine has to answer a look at its health.
+_ANSWER: Final = 5.0
 
 
 class Queues:
@@ -167,13 +169,14 @@ class Bus:
         return found
 
     async def healthy(self) -> bool:
-        """Return True if all workers, servers and subscriptions are active, and the engine answers."""
+        """Return True if all workers, servers and subscriptions are active, and the engine answers within 5 s."""
         try:
-            for engine in self.engines:
-                if engine.status.state is not EngineState.READY:
-                    return False
-                await engine.queues()
-        except RedpollError:
+            async with asyncio.timeout(_ANSWER):
+                for engine in self.engines:
+                    if engine.status.state is not EngineState.READY:
+                        return False
+                    await engine.queues()
+        except (RedpollError, TimeoutError):
             return False
         return all(each.in_place for each in (self.tasks, self.rpc, self.broadcast, self.notifications))
 

@@ -439,6 +439,21 @@ async def test_calls_end_without_their_hub(how: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_hub_that_is_frozen_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the health of a bus ends soon where its hub does not answer, before anybody knows that its link is lost."""
+    monkeypatch.setattr("redpoll.bus.bus._ANSWER", 0.1)
+    with running() as hub:
+        async with FaultProxy(str(hub.hub.address)) as proxy, redpoll.connect(f"redpoll://{proxy.address}") as bus:
+            proxy.freeze()
+            assert not await asyncio.wait_for(bus.healthy(), PATIENCE)
+            assert bus.state is EngineState.READY
+            proxy.thaw()
+            await until(lambda: not bus.engine._requests, "the late answer")  # type: ignore[attr-defined]
+            monkeypatch.undo()
+            assert await bus.healthy()
+
+
+@pytest.mark.asyncio
 async def test_timeouts_of_lost_links_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits over many losses of the link has one timeout, and a loss costs no look at all of them for each."""
     monkeypatch.setattr(asking, "_TIMEOUTS", 4)
