@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.rabbitmq import RabbitMQ, Server
+from redpoll.testing.certificates import Certificates
 from tests.ports import free_port
 
 #: Seconds in which the servers of the cluster notice that one of them is frozen.
@@ -109,6 +110,12 @@ class Broker:
         self.server.evaluate(
             f'rabbit_networking:start_ssl_listener({{"127.0.0.1", {port}}}, [{options}, {{verify, verify_none}}], 2)'
         )
+
+    def encrypted_url(self, certificates: Certificates) -> str:
+        """Return a URL of this virtual host at a further port that is encrypted, with the CA of its certificate."""
+        port, ca = free_port(), certificates.ca
+        self.listen_encrypted(port, ca, certificates.issue("rabbitmq", names=["localhost"]))
+        return f"amqps://guest:guest@localhost:{port}/{self._name}?ca={ca}"
 
     def heartbeats(self) -> list[int]:
         """Return the seconds of the heartbeat of each connection."""

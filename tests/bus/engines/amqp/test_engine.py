@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from redpoll.bus.engines.amqp.engine import AmqpEngine
 from redpoll.bus.engines.amqp.link import Rejected
 from redpoll.bus.state import EngineState
 from redpoll.errors import DialFailed, NotAuthorized, NotConfirmed, SpecConflict, Unsupported
+from redpoll.testing.certificates import Certificates
 from redpoll.testing.conformance import Recorder
 from tests.bus.engines.amqp.support import elapse
 from tests.node.support import until
@@ -389,3 +391,29 @@ async def test_other_clients_are_answered(rabbitmq: Broker) -> None:
             await connection.close()
     assert answer.header.properties.correlation_id == "7"
     assert Payloads().unpack(Envelope("msgpack", bytes(answer.body))) == 8
+
+
+async def test_the_system_gives_up_on_bytes_that_are_not_acknowledged(rabbitmq: Broker) -> None:
+    """Each connection has a time for what is sent and not acknowledged: one and a half heartbeats (pitfall 10)."""
+    async with redpoll.connect(rabbitmq.url, heartbeat=2) as bus:
+        session = engine_of(bus).session
+        for link in (session.outgoing, session.incoming):
+            assert link.transport is not None
+            connected = link.transport.get_extra_info("socket")
+            assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 3_000
+
+
+async def test_an_encrypted_connection_carries_large_bodies_both_ways(
+    rabbitmq: Broker, redpoll_pki: Certificates
+) -> None:
+    """Bodies of many TLS records arrive whole, many at a time, and the server sees a proper end of each connection."""
+    async with redpoll.connect(rabbitmq.encrypted_url(redpoll_pki)) as bus:
+
+        async def echo(task: Any) -> Any:
+            return task.data
+
+        bodies = [bytes([number]) * 700_000 for number in range(20)]
+        async with bus.tasks.worker(echo, queue="q", concurrency=4):
+            results = await asyncio.gather(*(bus.tasks.run(each, queue="q", timeout=30) for each in bodies))
+        assert results == bodies
+    await until(lambda: not rabbitmq.connections(), "no connection")

@@ -12,6 +12,7 @@ import redpoll
 from redpoll.bus import Bus, EngineState, Task
 from redpoll.errors import ConfigError, RedpollError, SendError, SpecConflict
 from redpoll.testing import Faults
+from redpoll.testing.certificates import Certificates
 from redpoll.testing.faults import Direction
 from tests.bus.engines.amqp.support import BRIEF, HEARTBEAT, Consumers, Way, elapse, pair, states, until, within
 from tests.rabbitmq import Broker
@@ -40,21 +41,25 @@ async def test_10_packets_are_dropped(rabbitmq: Broker, direction: Direction) ->
             await consumers.reached(other)
 
 
+@pytest.mark.parametrize("scheme", ["amqp", "amqps"])
 @pytest.mark.parametrize("way_to_block", ["sleep", pytest.param("spin", marks=nightly)])
-async def test_11_handlers_that_block_the_loop(rabbitmq: Broker, way_to_block: str) -> None:
-    """A handler that blocks its loop for three heartbeats, asleep or computing, keeps its connection and its task."""
+async def test_11_handlers_that_block_the_loop(
+    rabbitmq: Broker, redpoll_pki: Certificates, way_to_block: str, scheme: str
+) -> None:
+    """A handler that blocks its loop for five heartbeats, asleep or computing, keeps its connection, encrypted or not."""
+    url = rabbitmq.url if scheme == "amqp" else rabbitmq.encrypted_url(redpoll_pki)
     begun: list[int] = []
 
     async def work(task: Task) -> str:
         begun.append(task.attempt)
-        end = time.monotonic() + 3 * HEARTBEAT
+        end = time.monotonic() + 5 * HEARTBEAT
         while (left := end - time.monotonic()) > 0:
             if way_to_block == "sleep":
                 time.sleep(left)  # noqa: ASYNC251  # that is the point
         return "done"
 
     # The proxy's loop is another one: that of this thread is blocked.
-    async with redpoll.connect(rabbitmq.url, **BRIEF) as bus, bus.tasks.worker(work, queue="q"):
+    async with redpoll.connect(url, **BRIEF) as bus, bus.tasks.worker(work, queue="q"):
         connections, seen = rabbitmq.names_of_connections(), states(bus)
         handle = await bus.tasks.submit(None, queue="q")
         assert await handle.result(timeout=20) == "done"

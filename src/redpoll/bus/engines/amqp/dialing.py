@@ -10,8 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from redpoll.address import Address
 from redpoll.bus.engines.amqp.link import Broken, Link, Login, Owner, Rejected
+from redpoll.bus.engines.amqp.seal import Seal
 from redpoll.errors import RedpollError
+from redpoll.tls.failures import explained
 
 __all__ = ["Hosts", "open_link"]
 
@@ -90,20 +93,23 @@ async def open_link(
         OSError: It was not reached, or did not answer in time.
         Rejected: It refused the login.
         ProtocolError: It does not speak AMQP 0-9-1.
+        TLSError: Its certificate is not trusted, or not for that host; or it does not speak TLS.
     """
     loop = asyncio.get_running_loop()
-    link = Link(login, owner)
+    link = Link(login, owner, None if tls is None else Seal(tls, host))
     try:
         async with asyncio.timeout(timeout):
-            transport, _ = await loop.create_connection(
-                lambda: link, host, port, ssl=tls, server_hostname=host if tls is not None else None
-            )
+            transport, _ = await loop.create_connection(lambda: link, host, port)
             _set_options(transport, login.heartbeat)
             await link.opened
     except TimeoutError:
         error = Broken(f"it did not answer within {timeout:g} s")
         link.abort(error)
         raise error from None
+    except ssl.SSLError as error:
+        raise explained(
+            error, Address("tcp", host, port), name=host, trusted="the file of ca=, or the system's"
+        ) from error
     except BaseException as error:
         link.abort(error if isinstance(error, OSError | Rejected | RedpollError) else Broken("it was given up"))
         raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from redpoll.bus.engines.amqp.pulse import Beat, pulse
+from redpoll.bus.engines.amqp.seal import Seal
 from redpoll.bus.engines.amqp.wire import HEADER, HEARTBEAT, Content, Frames, Method, Properties, encode, encode_content
 from redpoll.errors import ProtocolError, RedpollError
 
@@ -324,6 +326,7 @@ class Link(asyncio.Protocol):
     Args:
         login: The data of the handshake.
         owner: Is told of what happens to it.
+        seal: Encrypts; None does not.
 
     Attributes:
         opened: Is done once the server has let it in.
@@ -334,7 +337,7 @@ class Link(asyncio.Protocol):
         flushing: Functions that write at the end of this turn of the loop.
     """
 
-    def __init__(self, login: Login, owner: Owner) -> None:
+    def __init__(self, login: Login, owner: Owner, seal: Seal | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[None] = self.loop.create_future()
         self.version: tuple[int, ...] = ()
@@ -345,6 +348,7 @@ class Link(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self._login = login
         self._owner = owner
+        self._seal = seal
         self._frames = Frames()
         self._channels: dict[int, Channel] = {}
         self._channel_max = _CHANNELS
@@ -372,7 +376,11 @@ class Link(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self._last_read = self.loop.time()
         self.transport.set_write_buffer_limits(_BUFFER)
-        self.transport.write(HEADER)
+        self._beat = Beat(self.transport, self._seal)
+        if self._seal is None:
+            self._beat.write(HEADER)
+        else:
+            self._decrypt(b"")
 
     def pause_writing(self) -> None:
         """Tell the owner."""
@@ -388,6 +396,8 @@ class Link(asyncio.Protocol):
         if self._suspect:
             self._suspect = False
             self._owner.suspected(self, None)
+        if self._seal is not None:
+            data = self._decrypt(data)
         try:
             for frame in self._frames.feed(data):
                 if frame.channel:
@@ -398,6 +408,20 @@ class Link(asyncio.Protocol):
                     self._take(frame)
         except RedpollError as error:
             self.abort(error)
+
+    def _decrypt(self, data: bytes) -> bytes:
+        beat, seal = self._beat, self._seal
+        if beat is None or seal is None:
+            return data
+        was_open = seal.open
+        try:
+            data = beat.receive(data)
+        except ssl.SSLError as error:
+            self.abort(error)
+            return b""
+        if seal.open and not was_open:
+            beat.write(HEADER)
+        return data
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the channels and the owner."""
@@ -474,16 +498,8 @@ class Link(asyncio.Protocol):
             each()
         self._armed = False
         out, self._out, self._size = self._out, [], 0
-        if out and self._error is None and self.transport is not None:
-            data = out[0] if len(out) == 1 else b"".join(out)
-            beat = self._beat
-            if beat is None:
-                self.transport.write(data)
-                return
-            with beat.lock:
-                self.transport.write(data)
-                beat.written = time.monotonic()
-                beat.idle = self.transport.get_write_buffer_size() == 0
+        if out and self._error is None and self._beat is not None:
+            self._beat.write(out[0] if len(out) == 1 else b"".join(out))
 
     def abort(self, error: Exception) -> None:
         """Give the connection up."""
@@ -574,9 +590,8 @@ class Link(asyncio.Protocol):
         self.write(encode(0, "connection.open", self._login.virtual_host, "", 0))
 
     def _begin_to_beat(self) -> None:
-        transport = self.transport
-        if transport is not None and transport.get_extra_info("sslcontext") is None:
-            self._beat = Beat(transport.get_extra_info("socket").fileno(), self.heartbeat / 2)
+        if self._beat is not None:
+            self._beat.seconds = self.heartbeat / 2
             pulse.add(self._beat)
         self._watch(self.loop.time())
 
@@ -594,9 +609,7 @@ class Link(asyncio.Protocol):
             self._suspect = True
             self._owner.suspected(self, silent)
         beat = self._beat
-        if beat is not None and self.transport is not None:
-            beat.idle = self.transport.get_write_buffer_size() == 0
-        if beat is None or time.monotonic() - beat.written > self.heartbeat / 3:
-            self.write(HEARTBEAT)
+        if beat is not None:
+            beat.write(HEARTBEAT if time.monotonic() - beat.written > self.heartbeat / 3 else b"")
         pause = min(0.5, self.heartbeat / 8)
         self._timer = self.loop.call_later(pause, self._watch, now + pause)

@@ -1,17 +1,19 @@
 """Heartbeats that user code cannot starve: a thread sends them while the loop of a connection does not run.
 
 It writes to the socket itself, where nothing else is under way: under the lock that the loop takes to hand bytes over, and
-only if all of these are with the system. It cannot where the connection is encrypted: there heartbeats are the loop's alone.
+only if all of these are with the system. What the system does not take of a heartbeat the loop sends before all else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from contextlib import suppress
 from typing import Final
 
+from redpoll.bus.engines.amqp.seal import Seal
 from redpoll.bus.engines.amqp.wire import HEARTBEAT
 from redpoll.platforms import after_fork
 
@@ -22,40 +24,78 @@ _LOOK: Final = 0.25
 
 
 class Beat:
-    """A connection that needs heartbeats.
+    """The writing end of a connection, for its loop and for the thread.
 
     Args:
-        file: Its file descriptor, which is duplicated: so it is never another file's.
-        seconds: The longest time without a write.
+        transport: The transport of the loop. Its file descriptor is duplicated: so it is never another file's.
+        seal: Encrypts; None does not.
 
     Attributes:
-        lock: Held while bytes are handed to the transport.
+        seconds: The longest time without a write.
         written: Time of the last write, on the clock of `time.monotonic`.
-        idle: True if nothing waits in the transport.
     """
 
-    def __init__(self, file: int, seconds: float) -> None:
-        self.lock = threading.Lock()
+    def __init__(self, transport: asyncio.Transport, seal: Seal | None) -> None:
+        self.seconds = 0.0
         self.written = time.monotonic()
-        self.idle = True
-        self._file = os.dup(file)
-        self._seconds = seconds
+        self._transport = transport
+        self._seal = seal
+        self._lock = threading.Lock()
+        self._rest = b""
+        self._idle = False
+        self._file = os.dup(transport.get_extra_info("socket").fileno())
+
+    # -- for the loop
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Hand bytes to the transport; none to look how much of the earlier ones the system has taken."""
+        with self._lock:
+            self._write(data)
+
+    def receive(self, data: bytes) -> bytes:
+        """Decrypt bytes that arrived, and answer for TLS itself what has to be answered.
+
+        Raises:
+            ssl.SSLError: See `Seal.receive`.
+        """
+        seal = self._seal
+        if seal is None:
+            return data
+        with self._lock:
+            try:
+                return seal.receive(data)
+            finally:
+                # After an error as well: the other end is told why.
+                self._write(b"")
+
+    def _write(self, data: bytes | memoryview) -> None:
+        sealed = data if self._seal is None else self._seal.seal(data)
+        if self._rest:
+            self._transport.write(self._rest)
+            self._rest = b""
+        if sealed:
+            self._transport.write(sealed)
+            self.written = time.monotonic()
+        self._idle = self._transport.get_write_buffer_size() == 0
+
+    # -- for the thread
 
     def look(self) -> None:
-        """Send a heartbeat if the loop has sent nothing for a while: for the thread."""
-        if time.monotonic() - self.written < self._seconds or not self.lock.acquire(blocking=False):
+        """Send a heartbeat if the loop has sent nothing for a while."""
+        if time.monotonic() - self.written < self.seconds or not self._lock.acquire(blocking=False):
             return
         try:
-            if self.idle and self._file >= 0:
+            if self._idle and not self._rest and self._file >= 0:
                 self.written = time.monotonic()
+                self._rest = HEARTBEAT if self._seal is None else self._seal.seal(HEARTBEAT)
                 with suppress(OSError):  # it is full, or closed: the loop will see
-                    os.write(self._file, HEARTBEAT)
+                    self._rest = self._rest[os.write(self._file, self._rest) :]
         finally:
-            self.lock.release()
+            self._lock.release()
 
     def close(self) -> None:
         """Send no more."""
-        with self.lock:
+        with self._lock:
             file, self._file = self._file, -1
             if file >= 0:
                 os.close(file)

@@ -25,7 +25,16 @@ from redpoll.bus.engines.amqp.topology import (
     timeout_arguments,
 )
 from redpoll.bus.state import EngineState, Status
-from redpoll.errors import Closed, DialFailed, NoRoute, NotAuthorized, ProtocolError, RedpollError, SpecConflict
+from redpoll.errors import (
+    Closed,
+    DialFailed,
+    NoRoute,
+    NotAuthorized,
+    ProtocolError,
+    RedpollError,
+    SpecConflict,
+    TLSError,
+)
 
 __all__ = ["Entity", "Session", "refusal_of"]
 
@@ -219,16 +228,17 @@ class Session:
         """Wait until it is ready.
 
         Args:
-            first: True to fail as soon as the login is refused.
+            first: True to fail as soon as the login is refused, or the only host's certificate is.
 
         Raises:
             Closed: It was closed.
             NotAuthorized: The login was refused.
+            TLSError: The certificate was, or there is no TLS.
         """
         while not self.ready:
             if self._closed:
                 raise Closed("bus")
-            if first and isinstance(self.last_error, NotAuthorized):
+            if first and isinstance(self.last_error, NotAuthorized | TLSError):
                 raise self.last_error
             waiter = self._loop.create_future()
             self._waiters.add(waiter)
@@ -350,11 +360,14 @@ class Session:
                 for link in opened:
                     link.abort(Broken("the other connection could not be made"))
                 refused = isinstance(error, Rejected)
-                self.last_error = (
-                    NotAuthorized(str(error), f"{host}:{port}") if refused else DialFailed(f"{host}:{port}", str(error))
-                )
-                self._show()
                 if refused:
+                    self.last_error = NotAuthorized(str(error), f"{host}:{port}")
+                elif isinstance(error, TLSError):
+                    self.last_error = error
+                else:
+                    self.last_error = DialFailed(f"{host}:{port}", str(error))
+                self._show()
+                if refused or (isinstance(error, TLSError) and not self.several):
                     self._wake()
                 _log.debug("RabbitMQ at %s:%s was not reached: %s", host, port, error)
                 await asyncio.sleep(self._hosts.failed(self._loop.time(), refused=refused))

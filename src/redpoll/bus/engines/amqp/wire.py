@@ -34,6 +34,8 @@ HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 _FRAME: Final = Struct("!BHI")
 _END: Final = 0xCE
+#: Beginning of what a server for TLS alone answers: a fatal alert.
+_ALERT: Final = b"\x15\x03"
 _METHOD, _CONTENT, _BODY, _BEAT = 1, 2, 3, 8
 _OCTET, _SHORT, _LONG, _LONGLONG = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
 _SIGNED: Final = Struct("!q")
@@ -407,6 +409,8 @@ class Frames:
             ProtocolError: They are no AMQP 0-9-1.
         """
         data = self._data + data if self._data else data
+        if data[:2] == _ALERT:
+            raise ProtocolError("the server expects TLS at this port: connect to amqps://")
         at, size, found = 0, len(data), []
         try:
             while size - at >= 8:
