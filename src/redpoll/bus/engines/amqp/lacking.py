@@ -15,7 +15,7 @@ from redpoll.errors import Unsupported
 
 __all__ = ["BESIDE", "Lacking"]
 
-BESIDE = 'a hub beside it keeps this: connect(…, results="redpoll://…")'
+BESIDE = "a hub keeps this: connect to redpoll://"
 """The remedy."""
 
 

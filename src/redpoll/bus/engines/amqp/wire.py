@@ -102,7 +102,7 @@ _METHODS: Final[Mapping[str, tuple[int, int, str]]] = MappingProxyType(
 )
 _NAMES: Final = {(group << 16) | number: (name, shape) for name, (group, number, shape) in _METHODS.items()}
 #: Methods that a message follows.
-_WITH_CONTENT: Final = frozenset({"basic.return", "basic.deliver", "basic.get-ok"})
+_WITH_CONTENT: Final = frozenset({"basic.publish", "basic.return", "basic.deliver", "basic.get-ok"})
 
 
 class Properties(NamedTuple):

@@ -1,0 +1,140 @@
+"""What the engine tells servers of several versions, and what it makes of newer ones' frames: without RabbitMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll.bus import EngineState, QueueSpec, Task
+from redpoll.bus.engines.amqp import catalogue
+from redpoll.errors import RedpollError
+from tests.bus.engines.amqp.strict import DURABLE, EXCLUSIVE, Strict
+from tests.bus.engines.amqp.support import until, within
+
+pytestmark = pytest.mark.asyncio
+
+#: 3.10 cannot be told how long a task may take, 3.11.15 can; 4.0 has limits of its own; 4.3 refuses what was deprecated.
+VERSIONS = ["3.10.8", "3.11.15", "3.13.7", "4.0.5", "4.3.0-beta.1"]
+
+
+class Calculator:
+    """A server."""
+
+    async def add(self, a: int, b: int) -> int:
+        """Add numbers."""
+        return a + b
+
+
+async def use_everything(url: str) -> None:
+    """Do with an engine what makes it declare all that it ever declares."""
+    async with redpoll.connect(url) as bus:
+        engine = bus.engine
+        await engine.declare(QueueSpec("levels", priorities=3, max_length=9, at_limit="refuse", dead_letter="graves"))
+        await engine.declare(QueueSpec("ring", at_limit="drop-old", max_length=9, expires=60.0))
+        await engine.declare(QueueSpec("news", kind="events", topics=("a.*",), ttl=9.0))
+        await engine.declare(QueueSpec("brief", durable=False))
+        await bus.tasks.submit(1, queue="ring", delay=5.5, no_reply=True)
+
+        async def double(task: Task) -> Any:
+            return task.data * 2
+
+        async with (
+            bus.tasks.worker(double, queue="double", concurrency=3),
+            bus.rpc.serve("calculator", Calculator()),
+            bus.broadcast.subscribe(print, subject="a.*"),
+        ):
+            assert await within(bus.tasks.run(4, queue="double")) == 8
+            assert await within(bus.rpc.call("calculator", "add", {"a": 1, "b": 2})) == 3
+        with suppress(RedpollError):
+            consumer = await engine.consume("ring", exclusive=True)
+            await consumer.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_nothing_is_told_that_a_version_refuses(version: str) -> None:
+    """All that the engine sends in use is taken by servers from 3.10 to 4.3 (pitfall 8): each has its own refusals."""
+    async with Strict(version) as server:
+        await within(use_everything(server.url))
+    assert server.problems == []
+    declared = [arguments for arguments in server.of("queue.declare") if not arguments[2] & 1]
+    assert len(declared) > 12
+    for _, name, bits, table in declared:
+        assert bits & (DURABLE | EXCLUSIVE), name
+        assert not any(each.startswith("x-ha-") for each in table), name
+    assert {arguments[2] for arguments in server.of("basic.qos")} == {0}
+    assert all(bits & DURABLE for *_, bits, _ in server.of("exchange.declare"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_workers_tell_a_server_to_leave_them_their_tasks(version: str) -> None:
+    """From 3.11.15 on consumers say that a task may take years, where the server would take it away (pitfall 25)."""
+    async with Strict(version) as server:
+        await within(use_everything(server.url))
+    (table,) = [arguments[4] for arguments in server.of("basic.consume") if arguments[1] == "double"]
+    if version == "3.10.8":
+        assert table == {}
+    else:
+        assert table["x-consumer-timeout"] > 365 * 86_400 * 1_000
+
+
+async def test_the_delivery_limit_of_4_is_out_of_reach() -> None:
+    """Quorum queues name a limit of deliveries, as 4.0 drops a task after 20 give-backs where none is named."""
+    async with Strict("4.0.5") as server:
+        await within(use_everything(server.url))
+    tables = {arguments[1]: arguments[3] for arguments in server.of("queue.declare") if not arguments[2] & 1}
+    for name in ("levels", "levels.priority.2", "ring", "news", "double"):
+        assert (tables[name]["x-queue-type"], tables[name]["x-delivery-limit"]) == ("quorum", 2**31 - 1)
+
+
+@pytest.mark.parametrize(("version", "answered"), [("4.2.1", False), ("4.3.0", True)])
+async def test_a_cancel_of_the_server_is_answered_where_it_waits_for_that(version: str, answered: bool) -> None:
+    """When the server ends a consumer it begins again; 4.3 waits for an answer to the cancel, older servers know none."""
+    async with Strict(version) as server, redpoll.connect(server.url) as bus:
+        await bus.queues.declare("q")
+        consumer = await bus.engine.consume("q")
+
+        def of_queue() -> list[Any]:
+            return [arguments for arguments in server.of("basic.consume") if arguments[1] == "q"]
+
+        client, channel, tag = server.route("", "q")[1][-1]
+        client.send(channel, "basic.cancel", tag, 1)
+        await until(lambda: len(of_queue()) == 2, "another consumer")
+        await until(lambda: consumer.active, "the consumer")
+        assert ((tag,) in server.of("basic.cancel-ok")) is answered
+
+
+CLOSES: Mapping[str, tuple[int, str]] = {
+    "3.13.7": (406, "PRECONDITION_FAILED - delivery acknowledgement on channel 5 timed out. Timeout value used: 1800000 ms"),
+    "4.3.0": (406, "PRECONDITION_FAILED - consumer ack timed out on channel 5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", CLOSES)
+async def test_a_delivery_that_the_server_takes_away_is_lost_alone(version: str) -> None:
+    """Where a server closes a channel as a task took too long, its worker is told, and the consumer begins again."""
+    async with Strict(version) as server, redpoll.connect(server.url) as bus:
+        await bus.queues.declare("q")
+        consumer = await bus.engine.consume("q")
+        await bus.tasks.submit(1, queue="q", no_reply=True)
+        delivery = await within(anext(consumer))
+        client, channel, _ = server.route("", "q")[1][-1]
+        client.send(channel, "channel.close", *CLOSES[version], 0, 0)
+        await until(lambda: delivery.lost, "the loss")
+        await until(lambda: consumer.active, "the consumer")
+        assert bus.state is EngineState.READY
+        assert not await delivery.ack()
+        assert len(server.clients) == 2
+
+
+async def test_a_queue_is_declared_while_the_list_of_queues_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the record of a queue came back before the list was read to its end, the queue is there all the same."""
+    monkeypatch.setattr(catalogue, "_WRITTEN", 0.1)
+    async with Strict("3.13.7") as server:
+        server.deaf.add("last")
+        async with redpoll.connect(server.url) as bus:
+            await within(bus.queues.declare(QueueSpec("q", max_length=7)))
+            assert (await bus.queues.inspect("q")).spec.max_length == 7
