@@ -48,6 +48,8 @@ async def serve(control: Control, options: Fields) -> None:
         if url is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir=options["folder"]))
             url = (await stack.enter_async_context(redpoll.Hub(folder, port=0))).url
+        if "connections" in options:
+            url += f"?connections={options['connections']}"
         callee = multiprocessing.get_context("spawn").Process(target=answer, args=(url,), daemon=True)
         callee.start()
         control.write(address=url)
@@ -60,29 +62,34 @@ async def serve(control: Control, options: Fields) -> None:
 
 async def ask(control: Control, options: Fields) -> None:
     """Call, so many at a time, each when the one before it is answered, or confirmed."""
-    async with redpoll.connect(options["address"]) as bus:
-        client = bus.rpc.client("echo", timeout=60, wait=30)
-        notifier = bus.notifier("bench", topics=["news"])
-        await client.echo(text=TEXT)
+    async with AsyncExitStack() as stack:
+        # Several are a pool: callers take them in turn.
+        buses = [
+            await stack.enter_async_context(redpoll.connect(options["address"])) for _ in range(options.get("buses", 1))
+        ]
+        clients = [bus.rpc.client("echo", timeout=60, wait=30) for bus in buses]
+        notifier = buses[0].notifier("bench", topics=["news"])
+        for client in clients:
+            await client.echo(text=TEXT)
         await notifier.info("event", TEXT)
         control.write(address=None)
         async for job in control.jobs_async():
 
-            def once(work: str) -> Awaitable[object]:
+            def once(work: str, number: int) -> Awaitable[object]:
                 if work == "call":
-                    return client.echo(text=TEXT)
+                    return clients[number].echo(text=TEXT)
                 if work == "cast":
-                    return bus.rpc.cast("echo", "echo", {"text": TEXT})
+                    return buses[number].rpc.cast("echo", "echo", {"text": TEXT})
                 return notifier.info("event", TEXT)
 
-            async def call(work: str, count: int) -> None:
+            async def call(work: str, number: int, count: int) -> None:
                 for _ in range(count):
-                    await once(work)
+                    await once(work, number % len(buses))
 
             share = max(1, job["count"] // job["open"])
             callers = min(job["open"], job["count"])
             started, used = now(), processor_time(options.get("process", 0))
-            await asyncio.gather(*(call(job["work"], share) for _ in range(callers)))
+            await asyncio.gather(*(call(job["work"], number, share) for number in range(callers)))
             finished, used = now(), processor_time(options.get("process", 0)) - used
             control.write(started=started, finished=finished, count=share * callers, used=used)
 
