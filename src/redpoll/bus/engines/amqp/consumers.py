@@ -284,9 +284,10 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             # Its connection was lost, and it is still being done here.
             mine.adopt(channel, tag)
             return True
-        if properties.reply_to:
+        task = properties.correlation_id or properties.message_id or ""
+        if properties.reply_to and not desk.publisher.tells(task):
             outcome = Outcome(OutcomeKind.LOST, None, "the connection to its server was lost")
-            kept, body = m.outcome_properties(outcome, properties.correlation_id or properties.message_id or "", "")
+            kept, body = m.outcome_properties(outcome, task, "")
             desk.publisher.send(Sending("", properties.reply_to, kept, body, again=True))
         channel.settle(tag)
         return True

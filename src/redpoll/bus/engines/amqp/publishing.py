@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import random
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from redpoll.bus.engines.amqp.link import Channel, Rejected
+from redpoll.bus.engines.amqp.messages import OUTCOME
 from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.engines.amqp.wire import Content, Properties
 from redpoll.errors import NoRoute, NotAuthorized, NotConfirmed, QueueFull, RedpollError
@@ -18,6 +20,14 @@ __all__ = ["Alarm", "Alarms", "Publisher", "Sending"]
 #: Bytes of bodies that wait for a connection, or for the server to read again; and of those that it has not confirmed.
 _WAITING_BYTES: Final = 64 * 2**20
 _SENT_BYTES: Final = 64 * 2**20
+#: Seconds before what the server has not taken is sent again, at first and at most; after 15 tries it is the most.
+_PAUSE: Final = 0.02
+_LONGEST: Final = 1.0
+#: So many tries, some 30 s, has what goes to a queue that is never full.
+_TRIES: Final = 45
+#: Seconds between two channels that are opened as the server takes nothing on the last one; and channels at most.
+_STALE: Final = 0.3
+_PARTING: Final = 8
 #: Seconds between two looks whether the server still reads.
 _LOOK: Final = 0.1
 
@@ -108,11 +118,12 @@ class Sending:
         sent: True once it is on its way.
         ended: True once its end is known.
         error: Its end, where it failed.
+        tries: How often the server has not taken it.
     """
 
     __slots__ = (
         "_future", "_then", "again", "body", "ended", "error", "exchange", "key", "mandatory", "properties", "sent",
-        "since",
+        "since", "tries",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +146,7 @@ class Sending:
         self.sent = False
         self.ended = False
         self.since = 0.0
+        self.tries = 0
         self.error: RedpollError | None = None
         self._future: asyncio.Future[None] | None = None
         self._then = then
@@ -175,8 +187,11 @@ class Sending:
         if self._then is not None:
             self._then(error)
 
-    def refused(self, publisher: Publisher) -> None:  # noqa: ARG002  # a task is sent again by it
-        """Note that the server has not taken it: a queue is full."""
+    def refused(self, publisher: Publisher) -> None:
+        """Note that the server has not taken it: a queue is full, or has no leader for a moment."""
+        if self.again and self.tries < _TRIES:
+            publisher.send_later(self)
+            return
         self.end(QueueFull(None, 0, "tasks", queue=self.key))
 
     def no_route(self) -> None:
@@ -195,7 +210,7 @@ class Publisher:
         label: Its name in reports.
 
     Attributes:
-        unconfirmed: Messages by their numbers on the channel.
+        unconfirmed: Messages by their numbers, which no two have.
         held: Messages that are sent later: they wait for room, or for what is declared before.
     """
 
@@ -205,6 +220,11 @@ class Publisher:
         self.held: dict[Sending, None] = {}
         self._session = session
         self._channel: Channel | None = None
+        #: Added to the numbers of the channel, which begin at 1 on each.
+        self._offset = 0
+        self._last = 0
+        self._renewed = 0.0
+        self._parting = 0
         self._waiting: dict[Sending, None] = {}
         self._waiting_bytes = self._sent_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -229,6 +249,19 @@ class Publisher:
         session = self._session
         return not session.is_blocked and not session.is_full and self._sent_bytes < _SENT_BYTES
 
+    def send_later(self, sending: Sending) -> asyncio.TimerHandle:
+        """Publish a message again that the server has not taken, after a pause that grows with its tries."""
+        sending.sent = False
+        longest = min(_LONGEST, _PAUSE * 1.5 ** min(sending.tries, 20))
+        sending.tries += 1
+        self.held[sending] = None
+        now = self._loop.time()
+        if self._session.several and now - self._renewed > _STALE and self._parting < _PARTING:
+            self._renewed = now
+            self._session.spawn(self._renew())
+        # At random, so that they do not come together.
+        return self._loop.call_later(longest * random.uniform(0.5, 1.0), self.send, sending)  # noqa: S311
+
     def withdraw(self, sending: Sending) -> bool:
         """Take back what was not sent; return False if it was."""
         self.held.pop(sending, None)
@@ -243,7 +276,8 @@ class Publisher:
         sending.since = self._loop.time()
         self._sent_bytes += len(sending.body)
         tag = channel.publish(sending.exchange, sending.key, sending.properties, sending.body, sending.mandatory)
-        self.unconfirmed[tag] = sending
+        self._last = self._offset + tag
+        self.unconfirmed[self._last] = sending
 
     def resume(self) -> None:
         """Send what waits, as far as the server reads."""
@@ -257,10 +291,28 @@ class Publisher:
     async def restore(self) -> None:
         """Open its channel, and send what waits."""
         channel = await self._session.outgoing.channel(self._closed)
-        channel.confirmed, channel.returned = self._confirmed, self._returned
         await channel.ask("confirm.select", 0)
+        self._offset = offset = self._last
+        channel.confirmed = lambda tag, multiple, taken: self._confirmed(offset, tag, multiple, taken)
+        channel.returned = self._returned
         self._channel = channel
+        self._renewed = self._loop.time()
         self.resume()
+
+    async def _renew(self) -> None:
+        """Publish on another channel: one looks for the leader of a queue once, and may have found one that is gone."""
+        before = self._channel
+        if before is None:
+            return
+        self._parting += 1
+        try:
+            await self.restore()
+            parting = [sending.wait() for number, sending in self.unconfirmed.items() if number <= self._offset]
+            if parting:
+                await asyncio.wait(parting)
+            await before.close()
+        finally:
+            self._parting -= 1
 
     def suspend(self, error: Exception) -> None:
         """Settle what was sent: it is not known whether it arrived."""
@@ -278,6 +330,13 @@ class Publisher:
             else:
                 sending.end(NotConfirmed(None, f"the connection was lost before the confirmation: {error}"))
         self._waiting = again | self._waiting
+
+    def tells(self, task: str) -> bool:
+        """Return True if the outcome of a task is on its way."""
+        return any(
+            each.properties.correlation_id == task and each.properties.type == OUTCOME
+            for each in itertools.chain(self.unconfirmed.values(), self._waiting, self.held)
+        )
 
     async def flush(self) -> None:
         """Wait until what was sent is confirmed, as far as the server reads."""
@@ -299,10 +358,13 @@ class Publisher:
             self.suspend(error)
             self._session.restore_soon(self, str(error))
 
-    def _confirmed(self, tag: int, multiple: bool, taken: bool) -> None:
-        tags = [tag]
+    def _confirmed(self, offset: int, tag: int, multiple: bool, taken: bool) -> None:
+        end = offset + tag
+        tags = [end]
         if multiple:
-            tags = list(itertools.takewhile(lambda each: each <= tag, self.unconfirmed))
+            # Those of a channel before come first.
+            own = itertools.dropwhile(lambda each: each <= offset, self.unconfirmed)
+            tags = list(itertools.takewhile(lambda each: each <= end, own))
         for each in tags:
             sending = self.unconfirmed.pop(each, None)
             if sending is None:

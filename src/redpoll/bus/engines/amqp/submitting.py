@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
+import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from redpoll.bus.engines.amqp.desk import Desk
-from redpoll.bus.engines.amqp.publishing import Alarm, Publisher, Sending
+from redpoll.bus.engines.amqp.publishing import Publisher, Sending
 from redpoll.bus.engines.amqp.wire import Properties
 from redpoll.bus.records import AtLimit, Receipt
 from redpoll.errors import ConfirmTimeout, Expired, NoRoute, QueueFull, RedpollError
 
 __all__ = ["Submit"]
-
-#: Seconds between two tries to put a task into a queue that is full, at first and at most.
-_PAUSE: Final = 0.02
-_LONGEST: Final = 1.0
 
 
 class Submit(Sending):
@@ -31,7 +26,7 @@ class Submit(Sending):
         unwatch: Is called where nobody will hear of its outcome; True where it is to be cancelled.
     """
 
-    __slots__ = ("_alarm", "_at_limit", "_desk", "_retry", "_timeout", "_tries", "_unwatch", "_where", "receipt")
+    __slots__ = ("_alarm", "_at_limit", "_desk", "_retry", "_timeout", "_unwatch", "_where", "receipt")
 
     def __init__(
         self,
@@ -53,8 +48,7 @@ class Submit(Sending):
         self._where = where
         self._at_limit = at_limit
         self._timeout = timeout
-        self._tries = 0
-        self._retry: Alarm | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._unwatch = unwatch
         self.receipt = receipt
         self._alarm = None if timeout is None else desk.alarms.set(timeout, self._late)
@@ -89,13 +83,7 @@ class Submit(Sending):
             unit = "tasks" if spec is None or spec.max_length else "bytes"
             self.end(QueueFull(None, limit, unit, queue=self._where))
             return
-        self.sent = False
-        longest = min(_LONGEST, _PAUSE * 1.5**self._tries)
-        pause = longest * random.uniform(0.5, 1.0)  # noqa: S311  # so that they do not come together
-        self._tries = min(self._tries + 1, 20)
-
-        publisher.held[self] = None
-        self._retry = self._desk.alarms.set(pause, lambda: publisher.send(self))
+        self._retry = publisher.send_later(self)
 
     def no_route(self) -> None:
         """Note that there is no such queue, or that nobody takes that subject."""
