@@ -117,7 +117,8 @@ def test_records() -> None:
         [p.SETTLE],
     ]
     parts = list(p.pack(records))
-    assert [count for _, count in parts] == [1024, 1024, 953, 1]
+    assert [len(part) for _, part in parts] == [1024, 1024, 953, 1]
+    assert [each for _, part in parts for each in part] == records
     read = [each for data, _ in parts[:2] for each in p.unpack(data, p.FROM_CLIENTS)]
     assert read == records[:2048]
 

@@ -579,6 +579,52 @@ async def test_a_client_that_is_always_behind_gets_tasks(monkeypatch: pytest.Mon
 
 
 @pytest.mark.asyncio
+async def test_a_client_that_is_always_behind_gets_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that lost events, as too many bytes waited for it, gets new ones once it has read some, not all."""
+    monkeypatch.setattr(clients, "_WAITING_BYTES", 200_000)
+    monkeypatch.setattr(p, "_FULL", 1)
+    reads = asyncio.Semaphore(0)
+    events: list[int] = []
+
+    async def slow(message: Message[Any]) -> None:
+        for record in p.unpack(message.data, p.FROM_HUB):
+            if record[0] == p.EVENTS:
+                events.append(record[3][-1])
+                await reads.acquire()
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+
+            async def publish(numbers: range) -> None:
+                for number in numbers:
+                    await bus.engine.publish(Envelope("raw", bytes(10_000) + bytes([number])), subject="s")
+
+            async with Node(slow, listen=False, serializer="raw", slots=1, window=1) as client:
+                hello = body([p.HELLO, p.VERSION, "w", ""], [p.SUBSCRIBE, 1, 7, ["s"], False])
+                # The answer to a call waits, too.
+                call = body([p.CALL, 2, "queues", []])
+                await client.send(Message(hello, hub.hub.address), timeout=PATIENCE)
+                await publish(range(1))
+                await until(lambda: events, "the first event")
+                await client.send(Message(call, hub.hub.address), timeout=PATIENCE)
+                await publish(range(1, 40))
+                (said,) = [each for each in hub.hub._clients.values() if each.subscriptions]
+                assert said.full
+                for _ in range(10):
+                    reads.release()
+                await until(lambda: len(events) == 11, "ten events")
+                assert said._waiting
+                await publish(range(40, 45))
+                for _ in range(60):
+                    reads.release()
+                await until(lambda: 44 in events, "the last event")
+                assert events == [*range(len(events) - 5), *range(40, 45)]
+                assert 20 < len(events) < 30
+                await until(lambda: not said._waiting, "all to be sent")
+                assert (said._bytes, said._owed) == (0, {})
+
+
+@pytest.mark.asyncio
 async def test_a_handshake_alone_is_no_client() -> None:
     """Links that never announce a client are closed when their time is over, and count at the bound until then."""
     config = Config(port=0, serializer="raw", handshake_timeout=1.0, max_connections=3, reuse_time=600)

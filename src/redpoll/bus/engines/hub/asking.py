@@ -157,11 +157,9 @@ class Asking:
             self._send(part)
 
     def _send(self, records: list[list[Any]]) -> None:
-        start = 0
-        for body, count in p.pack(records):
+        for body, part in p.pack(records):
             if self._peer is not None:
-                self._node.post(self._peer, body, partial(self._sent, records[start : start + count]))
-            start += count
+                self._node.post(self._peer, body, partial(self._sent, part))
 
     def _sent(self, records: list[list[Any]], error: BaseException | None) -> None:
         """Note that requests that were never sent may be sent again."""

@@ -43,13 +43,13 @@ class Calls:
             client.calls += 1
             self._turns.later(self._answer(client, request, name, value))
         else:
-            client.owe(value)
+            client.owe(request, value)
             self._turns.claim(client, bool(self._broker.out.writes), p.REPLY, request, value)
 
     async def _answer(self, client: Client, request: int, name: str, value: Coroutine[Any, Any, Any]) -> None:
         try:
             answer = await value
-            client.owe(answer)
+            client.owe(request, answer)
             client.reply(request, answer)
         except RedpollError as error:
             client.fail(request, error)

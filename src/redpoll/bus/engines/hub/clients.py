@@ -21,8 +21,8 @@ from redpoll.node.door import LayerNode, Peer
 
 __all__ = ["Client", "Watch"]
 
-#: Records that wait for one client, and bytes that it was told since none waited. Beyond these what may be lost is, its
-#: messages wait to be released, and what is behind a call waits, as it does beyond so many calls that are under way.
+#: Records that wait for one client, and bytes of them beside tasks. Beyond these what may be lost is, its messages wait to
+#: be released, and what is behind a call waits, as it does beyond so many calls that are under way.
 _WAITING: Final = 10_000
 _WAITING_BYTES: Final = 16 * 2**20
 _CALLS: Final = 16
@@ -113,7 +113,9 @@ class Client:
         self._waiting: deque[list[Any]] = deque()
         # Among these are deliveries that wait for their bodies, and all behind them.
         self._gaps = 0
+        # Bytes of answers to calls and of payloads beside tasks that wait, and those of the answers by request.
         self._bytes = 0
+        self._owed: dict[int, int] = {}
         self._held: list[Received[Any]] = []
         self._scheduled = False
         self._late: asyncio.TimerHandle | None = None
@@ -173,9 +175,12 @@ class Client:
         """True if no further call of it is to begin now."""
         return self.full or self.calls >= _CALLS
 
-    def owe(self, answer: Any) -> None:
+    def owe(self, request: int, answer: Any) -> None:
         """Count the bytes of the answer to a call, which is sent now, or after the next commit."""
-        self._bytes += _weight((answer,))
+        if request:
+            size = _weight((answer,))
+            self._bytes += size
+            self._owed[request] = self._owed.get(request, 0) + size
 
     def reply(self, request: int, value: Any = None) -> None:
         """Answer a request, unless it wants no answer."""
@@ -192,22 +197,20 @@ class Client:
         self._scheduled = False
         waiting = self._waiting
         left = self._complete() if self._gaps else len(waiting)
-        sent = 0
+        tasks = 0
         if self.open and left and self._has_room():
             # No more of them are taken, and encoded, than there is room for.
-            for body, count in p.pack(map(deque.popleft, repeat(waiting, left))):
+            for body, records in p.pack(map(deque.popleft, repeat(waiting, left))):
                 self._probed = False
                 self._post(body)
-                sent += len(body) + count * CHARGE
-                left -= count
+                tasks += self._settle(records)
+                left -= len(records)
                 if left and not self._has_room():
                     break
-        if not waiting:
-            self._bytes = 0
         if self.open:
             member = self.member
             self._sated = self._sated or member.unread >= member.limit
-            member.unread = max(0, member.unread - sent) if waiting else 0
+            member.unread = max(0, member.unread - tasks) if waiting else 0
             if self._sated and member.unread <= member.limit // 2:
                 # Not only once none waits: something else always may.
                 self._sated = False
@@ -218,6 +221,19 @@ class Client:
                 message.release()
         if self.deferred and not self.busy:
             self._resume(self)
+
+    def _settle(self, records: list[list[Any]]) -> int:
+        """Count records as sent; return the bytes of the tasks among them, as the broker counts them."""
+        tasks = 0
+        for record in records:
+            kind = record[0]
+            if kind == p.DELIVER:
+                tasks += len(record[-1]) + CHARGE
+            elif kind == p.REPLY:
+                self._bytes -= self._owed.pop(record[1], 0)
+            elif kind in _PAYLOAD_AT:
+                self._bytes -= len(record[_PAYLOAD_AT[kind]] or b"")
+        return tasks
 
     def _post(self, body: bytes) -> None:
         if not self._unread:

@@ -181,8 +181,8 @@ _msgpack = get("msgpack")
 _PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
 
-def pack(records: Iterable[list[Any]]) -> Iterator[tuple[bytes, int]]:
-    """Encode records as the bodies of as few messages as make sense; yield each with the number of its records."""
+def pack(records: Iterable[list[Any]]) -> Iterator[tuple[bytes, list[list[Any]]]]:
+    """Encode records as the bodies of as few messages as make sense; yield each with its records."""
     part: list[list[Any]] = []
     size = 0
     for record in records:
@@ -191,11 +191,11 @@ def pack(records: Iterable[list[Any]]) -> Iterator[tuple[bytes, int]]:
             if type(each) is bytes:
                 size += len(each)
         if size >= _FULL or len(part) >= _RECORDS:
-            yield bytes(_msgpack.encode(part)), len(part)
+            yield bytes(_msgpack.encode(part)), part
             part = []
             size = 0
     if part:
-        yield bytes(_msgpack.encode(part)), len(part)
+        yield bytes(_msgpack.encode(part)), part
 
 
 def check(values: Sequence[Any]) -> None:
