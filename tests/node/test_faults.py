@@ -40,15 +40,23 @@ CUTS = 12
 
 
 class Worker:
-    """A handler that takes a few turns, and knows what it began and what it finished."""
+    """A handler that takes a few turns, and knows what it began and what it finished.
+
+    Attributes:
+        senders: Identities of the nodes whose messages count. Programs of other tests send to a port that their hub had,
+            such as a sign of life of a worker every two seconds.
+    """
 
     def __init__(self) -> None:
+        self.senders: set[bytes] = set()
         self.begun: Counter[int] = Counter()
         self.ended: Counter[int] = Counter()
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def __call__(self, message: Received[bytes]) -> bytes:
+        if message.remote_identity not in self.senders:
+            return b""
         number = int.from_bytes(message.data[:4])
         self.begun[number] += 1
         await self.gate.wait()
@@ -67,6 +75,7 @@ class Traffic:
         self.retry = retry
         self.number = 0
         self.open: dict[int, asyncio.Future[Any]] = {}
+        worker.senders.add(client.identity)
 
     def send(self, count: int = COUNT, *, timeout: float | None = ENOUGH) -> None:
         """Send so many more; every fourth wants an answer."""
@@ -100,6 +109,7 @@ class Traffic:
             else:
                 assert isinstance(error, SendError), error
                 assert error.sent or not worker.begun[number], f"{number} was begun, and its send says: {error!r}"
+        assert max(worker.begun, default=0) <= self.number, f"nobody sent {max(worker.begun)}"
         assert worker.begun.total() == len(worker.begun), f"done twice: {worker.begun - Counter(set(worker.begun))}"
 
     @property
