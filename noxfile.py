@@ -94,7 +94,7 @@ def _installed(session: nox.Session) -> Path:
     if not done.exists() or done.read_text() != wanted:
         session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True)
         session.run(
-            str(python), "-m", "pip", "install", "-q", "-e", ".[cli,docs,lint,test,types]", "nox", external=True
+            str(python), "-m", "pip", "install", "-q", "-e", ".[cli,docs,kiwipy,lint,test,types]", "nox", external=True
         )
         done.write_text(wanted)
     return folder
