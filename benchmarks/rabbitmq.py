@@ -186,7 +186,7 @@ class Server:
             RuntimeError: It does not answer, or the expression failed.
         """
         done = subprocess.run(
-            [CALL, "-sname", self.name, "-e"],  # its cookie is in the file that the server has it from
+            [CALL, "-r", "-sname", self.name, "-e"],  # its cookie is in the file that the server has it from
             input=f"{expression}.\n",
             env=self._environment,
             capture_output=True,

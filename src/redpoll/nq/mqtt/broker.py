@@ -282,6 +282,9 @@ class Broker:
         if self._up:
             self._up = False
             self._client.disconnect()
+            sock = self._client.socket()
+            if sock is not None:
+                _read_out(sock)
         self._drop()
 
     def _drop(self) -> None:
@@ -400,3 +403,11 @@ def _quick(sock: socket.socket) -> Callable[[], object]:
 
 def _nothing() -> None:
     pass
+
+
+def _read_out(sock: Any) -> None:
+    """Read what has come: a socket that is closed before resets the connection, and the broker may lose what we sent."""
+    with contextlib.suppress(OSError):
+        for _ in range(16):
+            if not sock.recv(1 << 16):
+                return
