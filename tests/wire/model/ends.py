@@ -118,6 +118,7 @@ class Port:
             self._act()
         if not other.link.writable and not other.finished and len(other.wire) <= self.high_water // 2:
             other.link.writable = True
+            other.link.answer_pings()
             other.flush()
         if other.wire.ended and not self.finished:
             self.lose(PeerLost(THERE, "the other end closed"))
