@@ -29,6 +29,7 @@ from redpoll.bus.records import (
     ScheduleInfo,
     TaskInfo,
     TaskState,
+    Times,
 )
 from redpoll.bus.state import EngineState, Status
 from redpoll.bus.tasks import Claim, Handle, Requeue, Retry, Task, Tasks, Worker
@@ -75,6 +76,7 @@ __all__ = [
     "TaskState",
     "Tasks",
     "Timer",
+    "Times",
     "Watcher",
     "Worker",
     "connect",

@@ -28,7 +28,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self
 
 from redpoll.bus.envelope import Envelope, Outcome
-from redpoll.bus.records import Capabilities, Event, Publication, QueueInfo, QueueSpec, Receipt, ScheduleInfo, TaskInfo
+from redpoll.bus.records import (
+    Capabilities,
+    Event,
+    Publication,
+    QueueInfo,
+    QueueSpec,
+    Receipt,
+    ScheduleInfo,
+    TaskInfo,
+    Times,
+)
 from redpoll.bus.state import Status
 from redpoll.errors import RedpollError
 
@@ -578,16 +588,7 @@ class Engine(Protocol):
 
     # -- schedules
 
-    async def schedule(
-        self,
-        name: str,
-        publication: Publication,
-        *,
-        every: float | None = None,
-        cron: str | None = None,
-        zone: str = "UTC",
-        missed: Literal["once", "skip"] = "once",
-    ) -> None:
+    async def schedule(self, name: str, publication: Publication, times: Times) -> None:
         """Put a task into a queue again and again, in the place of the schedule of that name.
 
         A firing and the time of the next one are recorded in one step. A queue that is full is passed over. A schedule
@@ -596,13 +597,7 @@ class Engine(Protocol):
         Args:
             name: Name of the schedule.
             publication: The task.
-            every: Seconds between two firings, the first of them from now. Either this or `cron`.
-            cron: Five fields, as in ``0 3 * * *``: minute, hour, day of the month, month, day of the week; each ``*``,
-                a number, a range ``a-b``, steps ``*/n``, ``a-b/n`` or ``a/n`` (from a to the end), or a list of these.
-            zone: The time zone of `cron`, as "Europe/Berlin". A time that the clocks skip in spring is the end of the gap,
-                and one that they have twice in autumn is the first of both.
-            missed: The fate of times at which the engine's own server was down: they become one firing, "once" it is back
-                (default), or are left out ("skip").
+            times: Its times.
 
         Raises:
             ConfigError: A name or a time is invalid.

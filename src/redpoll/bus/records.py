@@ -26,6 +26,7 @@ __all__ = [
     "ScheduleInfo",
     "TaskInfo",
     "TaskState",
+    "Times",
     "check_flags",
     "check_last",
     "check_publishing",
@@ -438,6 +439,25 @@ class QueueInfo:
     cancelled: int
     dropped: int
     """Dropped for newer ones at the limit."""
+
+
+class Times(NamedTuple):
+    """The times of a schedule: either `every` or `cron`.
+
+    Attributes:
+        every: Seconds between two firings, the first of them from when it is set; at least 0.1.
+        cron: Five fields, as in ``0 3 * * *``: minute, hour, day of the month, month, day of the week; each ``*``, a number,
+            a range ``a-b``, steps ``*/n``, ``a-b/n`` or ``a/n`` (from a to the end), or a list of these.
+        zone: The time zone of `cron`, as "Europe/Berlin". A time that the clocks skip in spring is the end of the gap, and
+            one that they have twice in autumn is the first of both.
+        missed: The fate of times at which the engine's own server was down: they become one firing, "once" it is back
+            (default), or are left out ("skip").
+    """
+
+    every: float | None = None
+    cron: str | None = None
+    zone: str = "UTC"
+    missed: Literal["once", "skip"] = "once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

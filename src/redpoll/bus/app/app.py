@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
-from redpoll.bus.app.functions import AppCall, AppTask, Desk, Every, Function
+from redpoll.bus.app.functions import AppCall, AppTask, Desk, Function
 from redpoll.bus.app.middleware import Middleware
 from redpoll.bus.app.shapes import Extra
 from redpoll.bus.app.working import Listening, Working
 from redpoll.bus.broker.cron import next_time
 from redpoll.bus.bus import Bus, connect
-from redpoll.bus.records import check_subject
+from redpoll.bus.records import Times, check_subject
 from redpoll.bus.tasks import Retry
 from redpoll.bus.tasks.tasks import QUEUE
 from redpoll.checks import check_function, one_of, optional, require, seconds
@@ -205,7 +205,7 @@ class App:
         require("missed", missed, _missed)
         if cron is not None:
             next_time(cron, 0.0, zone)
-        times = Every(every, cron, zone, missed)
+        times = Times(every, cron, zone, missed)
 
         def decorate(made: Callable[..., Any]) -> Any:
             return self._add(made, name, queue, retry=retry, time_limit=time_limit, every=times)

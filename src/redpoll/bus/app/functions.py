@@ -7,17 +7,18 @@ import functools
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
 from redpoll.bus.app.middleware import Middleware, Proceed, Work, chain
 from redpoll.bus.app.shapes import Extra, Shape
 from redpoll.bus.bus import Bus
+from redpoll.bus.records import Times
 from redpoll.bus.rpc.caller import CallOptions
 from redpoll.bus.tasks import Handle, Retry
 from redpoll.checks import is_async
 from redpoll.errors import BadPayload, RemoteError, UsageError
 
-__all__ = ["AppCall", "AppTask", "Desk", "Every", "Function", "SubmitOptions"]
+__all__ = ["AppCall", "AppTask", "Desk", "Function", "SubmitOptions"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -39,22 +40,6 @@ class SubmitOptions(TypedDict, total=False):
     headers: Mapping[str, Any] | None
     no_reply: bool
     timeout: float | None
-
-
-class Every(NamedTuple):
-    """The times of a scheduled task.
-
-    Attributes:
-        every: Seconds between two; None where `cron` says when.
-        cron: Five fields, perhaps behind a time zone.
-        zone: The time zone of that.
-        missed: The fate of times at which the engine's server was down.
-    """
-
-    every: float | None
-    cron: str | None
-    zone: str
-    missed: Literal["once", "skip"]
 
 
 class Desk:
@@ -157,7 +142,7 @@ class AppTask(Function, Generic[P, R, C]):
         retry: Retry | None = None,
         time_limit: float | None = None,
         dedup: Callable[..., str] | None = None,
-        every: Every | None = None,
+        every: Times | None = None,
     ) -> None:
         super().__init__(desk, function, name, f"{queue}:{name}")
         self.queue = queue

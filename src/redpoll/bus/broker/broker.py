@@ -168,13 +168,13 @@ class Broker:
                 queues[used.queue].dedup.add(used.key, used.id, used.when, self.tasks.found)
         for each in found.schedules.values():
             if each.values is not None:
-                # Zone and missed, which older hubs had not.
-                target, payload, size, options, every, cron, *more = each.values
+                # Their zone, and the fate of missed ones, which older hubs had not.
+                target, payload, size, options, *times = each.values
                 if target not in queues:
                     self.schedules.forget(each.name)
                     continue
-                made = Schedule(each.name, target, payload, size, tuple(options), every, cron, each.due)
-                made.zone, made.missed = more or (made.zone, made.missed)
+                made = Schedule(each.name, target, payload, size, tuple(options), *times)
+                made.due = each.due
                 self.schedules.restore(made, now)
         for peer in self.peers.found.values():
             self.peers.expect(peer, now, self.limits.reclaim, blame=False)

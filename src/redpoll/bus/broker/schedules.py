@@ -41,15 +41,15 @@ class Schedule:
     every: float | None
     """Seconds between two of them; None where `cron` says when."""
     cron: str | None
+    zone: str = UTC
+    """The time zone of `cron`."""
+    missed: str = "once"
+    """The fate of times at which no broker ran."""
     due: float = 0.0
     """Time of the next one."""
     at: float = 0.0
     """The same in seconds since 1970, where `cron` says when; 0 if it was planned before a restart."""
     timer: Entry | None = None
-    zone: str = UTC
-    """The time zone of `cron`."""
-    missed: str = "once"
-    """The fate of times at which no broker ran."""
 
 
 class Schedules:

@@ -17,7 +17,7 @@ from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
 from redpoll.bus.engine import Delivery, Engine
 from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
-from redpoll.bus.records import Publication, QueueSpec, Receipt, check_subject
+from redpoll.bus.records import Publication, QueueSpec, Receipt, Times, check_subject
 from redpoll.bus.tasks.handle import Handle, KnownWatch, Watch, error_of
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
@@ -273,11 +273,12 @@ class Tasks:
             await self._check(queue, priority, 0.0, None, None, True, ttl, None, None)
         envelope = self._payloads.pack(data, None, inherit(headers, None)[0])
         publication = Publication(queue, envelope, priority=priority, ttl=ttl, keep=False)
+        times = Times(every, cron, zone, missed)
         try:
-            await self._engine.schedule(name, publication, every=every, cron=cron, zone=zone, missed=missed)
+            await self._engine.schedule(name, publication, times)
         except NoRoute:
             await self._declare(queue)
-            await self._engine.schedule(name, publication, every=every, cron=cron, zone=zone, missed=missed)
+            await self._engine.schedule(name, publication, times)
 
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule; return False if there is none of that name."""

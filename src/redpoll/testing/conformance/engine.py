@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from redpoll.bus import EngineState, Envelope, Outcome, OutcomeKind, Payloads, Publication, QueueSpec, Receipt
+from redpoll.bus import EngineState, Envelope, Outcome, OutcomeKind, Payloads, Publication, QueueSpec, Receipt, Times
 from redpoll.bus.engine import Delivery, Engine
 from redpoll.errors import (
     BatchError,
@@ -965,7 +965,7 @@ async def schedules(place: Place) -> None:
     name = place.name("s")
     task = Publication(queue, pack(1), priority=0, keep=False)
     for every in (3_600.0, 0.2):
-        await engine.schedule(name, task, every=every)
+        await engine.schedule(name, task, Times(every=every))
     taken = await place.consume(engine, queue, 9)
     for _ in range(5):
         await place.wait(0.1)
@@ -980,13 +980,13 @@ async def schedules(place: Place) -> None:
     await place.calm()
     assert len(taken.deliveries) == before
     assert not await engine.unschedule(name)
-    await engine.schedule(name, task, cron="0 3 * * *")
+    await engine.schedule(name, task, Times(cron="0 3 * * *"))
     (found,) = [each for each in await engine.schedules() if each.name == name]
     assert 0 < found.left <= 86_400
     assert await engine.unschedule(name)
-    await _fails(engine.schedule(name, task, cron="0 0 30 2 *"), UsageError)
-    await _fails(engine.schedule(name, Publication("nothing", pack(1)), every=1.0), NoRoute)
-    await engine.schedule(name, task, every=0.2)
+    await _fails(engine.schedule(name, task, Times(cron="0 0 30 2 *")), UsageError)
+    await _fails(engine.schedule(name, Publication("nothing", pack(1)), Times(every=1.0)), NoRoute)
+    await engine.schedule(name, task, Times(every=0.2))
     await engine.delete(queue)
     assert name not in [each.name for each in await engine.schedules()]
     await engine.declare(QueueSpec(queue))

@@ -10,7 +10,7 @@ from typing import Literal, NoReturn
 
 from redpoll.bus.engine import Watcher
 from redpoll.bus.engines.amqp.session import Session
-from redpoll.bus.records import Capabilities, Publication, ScheduleInfo, TaskInfo
+from redpoll.bus.records import Capabilities, Publication, ScheduleInfo, TaskInfo, Times
 from redpoll.errors import Unsupported
 
 __all__ = ["BESIDE", "Lacking"]
@@ -43,16 +43,7 @@ class Lacking:
         """Raise `Unsupported`: RabbitMQ stores no outcomes."""
         self._unsupported(f"watching the task {task} later")
 
-    async def schedule(
-        self,
-        name: str,
-        publication: Publication,
-        *,
-        every: float | None = None,
-        cron: str | None = None,
-        zone: str = "UTC",
-        missed: Literal["once", "skip"] = "once",
-    ) -> None:
+    async def schedule(self, name: str, publication: Publication, times: Times) -> None:
         """Raise `Unsupported`: RabbitMQ keeps no schedules."""
         self._unsupported("schedules")
 

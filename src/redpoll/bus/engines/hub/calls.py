@@ -139,19 +139,9 @@ class Calls:
         made = self._broker.admin.redrive(client.member, found, numbers, time.monotonic())
         return [p.id_bytes(each.id) for each in made]
 
-    def _schedule(
-        self,
-        client: Client,  # noqa: ARG002
-        name: str,
-        values: Any,
-        every: Any,
-        cron: Any,
-        zone: Any,
-        missed: Any,
-    ) -> None:
+    def _schedule(self, client: Client, name: str, values: Any, *times: Any) -> None:  # noqa: ARG002
         task, size = read_publication(values, self._max_body)
-        made = Schedule(name, task.queue, task.envelope, size, task.options, every, cron)
-        made.zone, made.missed = zone, missed
+        made = Schedule(name, task.queue, task.envelope, size, task.options, *times)
         self._broker.schedules.set(made, time.monotonic())
 
     def _unschedule(self, client: Client, name: str) -> bool:  # noqa: ARG002

@@ -24,6 +24,7 @@ from redpoll.bus.records import (
     Receipt,
     ScheduleInfo,
     TaskInfo,
+    Times,
     check_flags,
     check_last,
     check_publishing,
@@ -375,19 +376,10 @@ class HubEngine(HubMember):
 
     # -- schedules
 
-    async def schedule(
-        self,
-        name: str,
-        publication: Publication,
-        *,
-        every: float | None = None,
-        cron: str | None = None,
-        zone: str = "UTC",
-        missed: Literal["once", "skip"] = "once",
-    ) -> None:
+    async def schedule(self, name: str, publication: Publication, times: Times) -> None:
         """Put a task into a queue again and again."""
         check_subject("queue", publication.queue)
-        await self._call("schedule", name, pack_publication(publication, self.max_body), every, cron, zone, missed)
+        await self._call("schedule", name, pack_publication(publication, self.max_body), *times)
 
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule."""

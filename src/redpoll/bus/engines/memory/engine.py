@@ -31,6 +31,7 @@ from redpoll.bus.records import (
     Receipt,
     ScheduleInfo,
     TaskInfo,
+    Times,
     check_publishing,
     task_id,
 )
@@ -227,23 +228,13 @@ class MemoryEngine(Member):
 
     # -- schedules
 
-    async def schedule(
-        self,
-        name: str,
-        publication: Publication,
-        *,
-        every: float | None = None,
-        cron: str | None = None,
-        zone: str = "UTC",
-        missed: Literal["once", "skip"] = "once",
-    ) -> None:
+    async def schedule(self, name: str, publication: Publication, times: Times) -> None:
         """Put a task into a queue again and again."""
         envelope, size = publication.envelope, len(publication.envelope.body)
         if size > self.max_body:
             raise PayloadTooLarge(size, self.max_body)
         with self.turn() as (broker, now):
-            made = Schedule(name, publication.queue, envelope, size, publication.options, every, cron)
-            made.zone, made.missed = zone, missed
+            made = Schedule(name, publication.queue, envelope, size, publication.options, *times)
             broker.schedules.set(made, now)
 
     async def unschedule(self, name: str) -> bool:
