@@ -223,6 +223,43 @@ def test_rejected_messages_are_dead_letters(hub_url: str) -> None:
         queue.close()
 
 
+def test_messages_of_other_programs_are_dead_letters(hub_url: str) -> None:
+    """A message that kombu did not write becomes a dead letter; those behind it are handed out, by both ways of taking."""
+    with kombu.Connection(hub_url) as connection, redpoll.blocking.connect(hub_url) as bus:
+        for name in ("one", "two"):
+            queue = connection.SimpleQueue(name)
+            bus.tasks.submit({"id": 1}, name, no_reply=True)
+            queue.put(2)
+            message = queue.get(timeout=PATIENCE) if name == "one" else queue.queue.get()
+            assert message.payload == 2
+            message.ack()
+            queue.close()
+            (dead,) = bus.queues.browse(name, "dead")
+            assert "not a message of kombu: UnicodeDecodeError" in dead.history[-1]
+
+
+def test_letting_go_twice(hub_url: str, app: Any) -> None:
+    """A backend that is closed twice leaves the link to others of the process."""
+    backend = app.backend
+    other = Celery("other", backend=hub_url, set_as_current=False).backend
+    other.store_result("one", 5, "SUCCESS")
+    link = other._bus
+    assert backend._bus is link
+    for _ in range(2):
+        backend.close()
+    assert link.entered
+    other.close()
+    assert not link.entered
+
+
+def test_results_of_an_iterator_of_ids(app: Any) -> None:
+    """The ids of tasks may come from an iterator."""
+    for name in ("one", "two"):
+        app.backend.store_result(name, name, "SUCCESS")
+    found = dict(app.backend.get_many(iter(["one", "two"]), timeout=PATIENCE))
+    assert {name: meta["result"] for name, meta in found.items()} == {"one": "one", "two": "two"}
+
+
 def test_results_expire_and_are_forgotten(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result is there until it is forgotten, or older than `result_expires`; one that comes late ends no waiting."""
     backend = app.backend

@@ -146,9 +146,10 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
         Raises:
             TimeoutError: Not all came in time.
         """
-        cached = {each: self._cache[each] for each in task_ids if each in self._cache}
+        ids = set(task_ids)  # an iterator is read once
+        cached = {each: self._cache[each] for each in ids if each in self._cache}
         yield from cached.items()
-        for task_id, meta in self._ready(set(task_ids) - cached.keys(), timeout, interval, on_interval):
+        for task_id, meta in self._ready(ids - cached.keys(), timeout, interval, on_interval):
             self._cache[task_id] = meta
             if on_message is not None:
                 on_message(meta)

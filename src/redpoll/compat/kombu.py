@@ -11,6 +11,7 @@ A process has one link to each hub, and a forked process has its own. The option
 from __future__ import annotations
 
 import base64
+import logging
 import socket
 import threading
 from collections import deque
@@ -50,6 +51,8 @@ from redpoll.errors import (
 from redpoll.platforms import after_fork
 
 __all__ = ["Channel", "LoopSide", "QoS", "Transport", "hub_url", "shared_bus"]
+
+_log = logging.getLogger("redpoll.compat.kombu")
 
 #: Messages of a consumer without a limit that are held here at most.
 _UNLIMITED: Final = 10_000
@@ -189,17 +192,21 @@ after_fork(_forget)
 
 
 def shared_bus(url: str, options: Mapping[str, Any]) -> tuple[ProcessBus[LoopSide], Callable[[], None]]:
-    """Return the bus of this process for a URL, and a function that lets go of it: with the last one it is closed."""
+    """Return the bus of this process for a URL, and a function that lets go of it, once: with the last one it is closed."""
     key = (url, repr(sorted(options.items())))
     with _buses_lock:
         bus, users = _buses.get(key) or (ProcessBus(url, LoopSide, **options), 0)
         _buses[key] = (bus, users + 1)
 
+    held = True
+
     def let_go() -> None:
+        nonlocal held
         with _buses_lock:
             found, users = _buses.get(key, (None, 0))
-            if found is not bus:
+            if not held or found is not bus:
                 return
+            held = False
             _buses[key] = (bus, users - 1)
             if users > 1:
                 return
@@ -459,8 +466,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # it has no types
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:  # noqa: ARG002
         """Return a message, or None."""
-        delivery = self._run(LoopSide.take, queue)
-        return None if delivery is None else self._message(delivery, no_ack)
+        while (delivery := self._run(LoopSide.take, queue)) is not None:
+            message = self._message(delivery, no_ack)
+            if message is not None:
+                return message
+        return None
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:  # noqa: ARG002
         """Set the prefetch count, for each queue; 0 is no limit."""
@@ -475,17 +485,27 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # it has no types
         if taking is None:
             self.give_back(delivery)
         else:
-            taking[1](self._message(delivery, taking[2]))
+            message = self._message(delivery, taking[2])
+            if message is not None:
+                taking[1](message)
 
     def _message(self, delivery: Delivery, no_ack: bool) -> Any:
-        payload = loads(bytes(delivery.envelope.body))
-        tag = payload["properties"]["delivery_tag"] = uuid()
-        payload["properties"]["delivery_info"]["redelivered"] = delivery.attempt > 1 or bool(delivery.envelope.meta)
+        """Return a message; one that is not kombu's becomes a dead letter, and is None."""
+        try:
+            payload = loads(bytes(delivery.envelope.body))
+            tag = payload["properties"]["delivery_tag"] = uuid()
+            payload["properties"]["delivery_info"]["redelivered"] = delivery.attempt > 1 or bool(delivery.envelope.meta)
+            message = self.Message(payload, channel=self)
+        except Exception as error:  # noqa: BLE001  # another program may have sent anything
+            reason = f"not a message of kombu: {type(error).__name__}: {error}"
+            _log.warning("a message becomes a dead letter: %s", reason)
+            self.post(partial(delivery.reject, requeue=False, reason=reason))
+            return None
         if no_ack:
             self.post(delivery.ack)
         else:
             self.qos.hold(tag, delivery)
-        return self.Message(payload, channel=self)
+        return message
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:  # noqa: ARG002
         """Wait for a message and hand it out; see `Transport.drain_events`."""
