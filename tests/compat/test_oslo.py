@@ -287,6 +287,47 @@ def test_notification_that_is_given_back(programs: Programs) -> None:
     transport.cleanup()
 
 
+def test_notification_of_no_time(programs: Programs) -> None:
+    """A notification whose time is none that a clock shows becomes a dead letter; the next one is heard."""
+    transport, noted = notifications(programs), Noted()
+    notifier = oslo_messaging.Notifier(transport, "host-1", driver="messagingv2", topics=["events"])
+    listener = oslo_messaging.get_notification_listener(
+        transport, [oslo_messaging.Target(topic="events")], [noted], executor="threading"
+    )
+    listener.start()
+    name = "notifications:openstack/events.info"
+
+    async def send() -> None:
+        async with redpoll.connect(programs.url) as bus:
+            for when in (1e300, float("nan")):
+                meta = {"id": "1", "publisher": "host-1", "event": "started", "priority": "info", "time": when}
+                await bus.engine.publish(bus.payloads.pack({}, meta), queue=name)
+
+    redpoll.run(send())
+    notifier.info({}, "ended", {"id": 7})
+    assert noted.seen.get(timeout=PATIENCE)[2] == "ended"
+    with redpoll.blocking.connect(programs.url) as bus:
+        assert bus.queues.inspect(name).dead == 2
+    listener.stop()
+    listener.wait()
+    transport.cleanup()
+
+
+def test_a_transport_that_was_cleaned_up_stays_so(programs: Programs) -> None:
+    """A server that answers, or stops, after its transport was cleaned up does not connect it again."""
+    transport = programs.transport()
+    driver = transport._driver
+    listener = driver.listen(oslo_messaging.Target(topic="sums", server="one"), 1, None)._poll_style_listener
+    with redpoll.blocking.connect(programs.url) as bus:
+        bus.rpc.cast(Target("sums", exchange="openstack"), "add", {"a": 1})
+        (incoming,) = listener.poll(timeout=PATIENCE)
+        transport.cleanup()
+        incoming.reply(1)
+        incoming.heartbeat()
+        listener.stop()
+    assert not driver._bus.entered
+
+
 def test_notifications_of_both_kinds_of_programs(programs: Programs) -> None:
     """A listener with redpoll hears a notifier with oslo.messaging, and the other way round."""
     transport, noted = notifications(programs), Noted()

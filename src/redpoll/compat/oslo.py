@@ -353,7 +353,7 @@ class PollingListener(base.PollStyleListener):  # type: ignore[misc]  # it has n
     def cleanup(self) -> None:
         """Take no more."""
         sources, self._sources = self._sources, []
-        if sources:
+        if sources and self._bus.entered:
             with suppress(RedpollError):
                 self._bus.run(_Side.close, sources)
 
@@ -507,7 +507,8 @@ def _read_notification(bus: ProcessBus[_Side], side: _Side, delivery: Delivery) 
     try:
         limit = side.engine.capabilities.max_body
         read = unpack(side.payloads, delivery.envelope, delivery.attempt, limit)
-    except BadPayload as error:
+        when = datetime.fromtimestamp(read.timestamp, UTC)
+    except (BadPayload, ValueError, OverflowError, OSError) as error:  # the time may be none that a clock shows
         _log.error("a notification cannot be read: %s", error)  # the text says all
         bus.post(partial(delivery.reject, requeue=False, reason=str(error)))
         return None
@@ -517,6 +518,6 @@ def _read_notification(bus: ProcessBus[_Side], side: _Side, delivery: Delivery) 
         "event_type": read.event,
         "priority": read.priority.upper(),
         "payload": read.payload,
-        "timestamp": str(datetime.fromtimestamp(read.timestamp, UTC).replace(tzinfo=None)),
+        "timestamp": str(when.replace(tzinfo=None)),
     }
     return Incoming(bus, delivery, dict(read.headers), message)

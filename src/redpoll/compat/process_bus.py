@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from redpoll.blocking.verbs import wait
 from redpoll.bus.bus import Bus, connect
 from redpoll.bus.threads.home import Home
+from redpoll.errors import Closed
 from redpoll.platforms import forks
 
 __all__ = ["ProcessBus"]
@@ -69,8 +71,11 @@ class ProcessBus(Generic[SideT]):
         return wait(home, lambda: method(side, *args, **kwargs))
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a plain function on the loop, soon; its exceptions are logged."""
-        self.enter()[0].handover.post(function, args)
+        """Call a plain function on the loop, soon, where this process is connected; its exceptions are logged."""
+        entered = self._entered if self._fork == forks.number else None
+        if entered is not None:
+            with suppress(Closed):
+                entered[0].handover.post(function, args)
 
     def close(self, drain: float = 0.0) -> None:
         """Disconnect; the next use connects again. In a forked child, what was inherited is left alone.
