@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from taskiq import AckableMessage, BrokerMessage, TaskiqResult
+from taskiq import AckableMessage, BrokerMessage, TaskiqEvents, TaskiqResult
 from taskiq.api import run_receiver_task
 from taskiq.depends.progress_tracker import TaskProgress, TaskState
 from taskiq.exceptions import ResultGetError
@@ -17,7 +17,7 @@ import redpoll
 from redpoll.bus import QueueSpec
 from redpoll.bus.engines.hub.disk import open_store
 from redpoll.compat.taskiq import RedpollBroker, RedpollResultBackend
-from redpoll.errors import Closed
+from redpoll.errors import Closed, SpecConflict
 from tests.bus.engines.hub.support import running
 
 pytestmark = pytest.mark.interop
@@ -179,3 +179,30 @@ def test_use_before_startup() -> None:
     redpoll.run(test())
     with pytest.raises(redpoll.errors.ConfigError, match="prefetch"):
         RedpollBroker("memory://", prefetch=0)
+
+
+def test_a_failure_leaves_nothing_connected() -> None:
+    """A broker that could not start, or whose shutdown handlers fail, is disconnected."""
+
+    async def fail(_: object) -> None:
+        raise RuntimeError("no")
+
+    async def test() -> None:
+        async with redpoll.connect("memory://failing") as bus:
+            await bus.engine.declare(QueueSpec("taskiq", kind="events"))
+            before = asyncio.all_tasks()
+            broker = RedpollBroker("memory://failing")
+            with pytest.raises(SpecConflict):
+                await broker.startup()
+            with pytest.raises(Closed, match="startup"):
+                await broker.kick(message("one"))
+            broker = RedpollBroker("memory://failing", "other")
+            broker.add_event_handler(TaskiqEvents.CLIENT_SHUTDOWN, fail)
+            await broker.startup()
+            with pytest.raises(RuntimeError, match="no"):
+                await broker.shutdown()
+            with pytest.raises(Closed, match="startup"):
+                await broker.kick(message("one"))
+            assert asyncio.all_tasks() == before
+
+    redpoll.run(test())

@@ -55,20 +55,30 @@ class RedpollBroker(AsyncBroker):  # type: ignore[misc]  # its types are not loo
         self._bus: Bus | None = None
 
     async def startup(self) -> None:
-        """Connect, and declare the queue.
+        """Connect, and declare the queue; a failure leaves it disconnected.
 
         Raises:
             DialFailed: The engine was not reached in time.
             SpecConflict: The queue is there with other settings.
         """
-        bus = self._bus = self._connect()
+        bus = self._connect()
         await bus.__aenter__()
-        await bus.engine.declare(self.queue)
-        await super().startup()
+        self._bus = bus
+        try:
+            await bus.engine.declare(self.queue)
+            await super().startup()
+        except BaseException:
+            await self._close()
+            raise
 
     async def shutdown(self) -> None:
         """Disconnect; tasks that were not acknowledged go back to the queue."""
-        await super().shutdown()
+        try:
+            await super().shutdown()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
         bus, self._bus = self._bus, None
         if bus is not None:
             await bus.close()
@@ -135,8 +145,9 @@ class RedpollResultBackend(AsyncResultBackend[ResultT]):  # type: ignore[misc]  
         Raises:
             DialFailed: The engine was not reached in time.
         """
-        self._bus = self._connect()
-        await self._bus.__aenter__()
+        bus = self._connect()
+        await bus.__aenter__()
+        self._bus = bus
 
     async def shutdown(self) -> None:
         """Disconnect."""
