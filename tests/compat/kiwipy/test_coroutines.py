@@ -143,3 +143,22 @@ async def test_programs_of_both_kinds_share_queues(url: str) -> None:
             assert await sent == 42
         await comm.add_task_subscriber(lambda _, task: task * 3)
         assert await bus.tasks.run(14, "shared") == 42
+
+
+async def test_two_at_the_same_time(url: str) -> None:
+    """Of two that connect at the same time one makes the engine; of two subscribers for one recipient one is refused."""
+    connection = rmq.Connection(url)
+    engines = []
+    make = connection._make
+    connection._make = lambda: engines.append(make()) or engines[-1]  # type: ignore[func-returns-value, method-assign]
+    await asyncio.gather(connection.connect(), connection.connect())
+    assert engines == []  # it was made with the connection
+    await connection.close()
+    async with opened(url) as comm, asyncio.timeout(PATIENCE):
+        adding = [comm.add_rpc_subscriber(lambda _, message: message, "twice") for _ in range(2)]
+        first, second = await asyncio.gather(*adding, return_exceptions=True)
+        assert first == "twice"
+        assert isinstance(second, kiwipy.DuplicateSubscriberIdentifier)
+        await comm.remove_rpc_subscriber("twice")
+        with pytest.raises(kiwipy.UnroutableError):
+            await comm.rpc_send("twice", 1)

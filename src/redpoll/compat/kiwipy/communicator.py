@@ -79,7 +79,8 @@ class RmqCommunicator:
         self._order = asyncio.Lock()
         self._queues: list[RmqTaskQueue] = []
         self._default: RmqTaskQueue | None = None
-        self._recipients: dict[str, LastingConsumer] = {}
+        #: None while one is added.
+        self._recipients: dict[str, LastingConsumer | None] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._broadcasts: Broadcasts | None = None
         self._subscription: BroadcastSubscription | None = None
@@ -139,8 +140,9 @@ class RmqCommunicator:
         try:
             self._listeners.clear()
             await self._adjust()
-            for recipient in tuple(self._recipients):
-                await self.remove_rpc_subscriber(recipient)
+            for recipient, consumer in tuple(self._recipients.items()):
+                if consumer is not None:
+                    await self.remove_rpc_subscriber(recipient)
             if self._calls:
                 await asyncio.wait(self._calls, timeout=_DRAIN)
             for call in self._calls:
@@ -236,11 +238,16 @@ class RmqCommunicator:
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-        spec = queue_spec(self._queue(identifier))
+        engine, spec = self._connection.engine, queue_spec(self._queue(identifier))
+        self._recipients[identifier] = None
         with kiwipy_errors():
-            self._recipients[identifier] = await LastingConsumer.declared(
-                self._connection.engine, spec, credit=_CALLS, sink=take, accept=True
-            )
+            try:
+                self._recipients[identifier] = await LastingConsumer.declared(
+                    engine, spec, credit=_CALLS, sink=take, accept=True
+                )
+            except BaseException:
+                del self._recipients[identifier]
+                raise
         return identifier
 
     async def remove_rpc_subscriber(self, identifier: Any) -> None:
@@ -249,9 +256,10 @@ class RmqCommunicator:
         Raises:
             ValueError: This communicator does not serve it.
         """
-        consumer = self._recipients.pop(identifier, None)
+        consumer = self._recipients.get(identifier)
         if consumer is None:
             raise ValueError(f"Unknown subscriber '{identifier}'")
+        del self._recipients[identifier]
         await consumer.close()
 
     async def _serve(self, subscriber: Callable[..., Any], delivery: Delivery) -> None:

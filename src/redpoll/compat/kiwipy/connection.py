@@ -100,6 +100,7 @@ class Connection:
         # Made here, so that a wrong option is told at once.
         self._made: Engine | None = self._make()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._order = asyncio.Lock()
         self.close_callbacks = Callbacks()
 
     def __str__(self) -> str:
@@ -147,13 +148,14 @@ class Connection:
         Raises:
             DialFailed: The engine was not reached.
         """
-        if self._engine is not None:
-            return
-        self._loop = asyncio.get_running_loop()
-        engine, self._made = self._made or self._make(), None
-        await engine.__aenter__()
-        self._engine = engine
-        engine.status.watch(self._changed)
+        async with self._order:
+            if self._engine is not None:
+                return
+            self._loop = asyncio.get_running_loop()
+            engine, self._made = self._made or self._make(), None
+            await engine.__aenter__()
+            self._engine = engine
+            engine.status.watch(self._changed)
 
     async def close(self) -> None:
         """Disconnect; tasks that are being worked on go back."""
