@@ -80,7 +80,7 @@ class LoopSide:
 
     def __init__(self, bus: Bus) -> None:
         self.engine = bus.engine
-        #: What was declared here, with its topics, for a queue that is deleted while it is consumed.
+        #: The queues that were declared here, with their topics, for a queue that is deleted while it is consumed.
         self._specs: dict[str, QueueSpec] = {}
 
     async def inspect(self, queue: str) -> QueueInfo | None:

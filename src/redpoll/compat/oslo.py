@@ -63,7 +63,7 @@ _EVENTS: Final = 1_000
 #: Seconds for each try to send, where the number of tries is limited.
 _TRY: Final = 5.0
 _BEAT: Final = Envelope("raw", b"")
-#: What names of exchanges, topics and servers have as they are; the rest is written as in URLs.
+#: Characters that names of exchanges, topics and servers keep; the rest is written as in URLs.
 _PLAIN: Final = "@!$&'()+,;=? "
 
 
@@ -279,7 +279,7 @@ class RpcIncoming(base.RpcIncomingMessage):  # type: ignore[misc]  # it has no t
 
         Args:
             reply: The result.
-            failure: What `sys.exc_info` says, in place of a result.
+            failure: The triple of `sys.exc_info`, in place of a result.
         """
         if self._delivery is None:
             return

@@ -115,7 +115,7 @@ class RunningApp:
 
         Raises:
             BadPayload: The arguments do not fit.
-            Exception: What the function raises.
+            Exception: The function raised it.
         """
         payloads, shape = self.bus.payloads, task.shape
         text = payloads.writer == "json"

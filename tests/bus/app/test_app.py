@@ -496,6 +496,8 @@ async def test_queues_that_are_worked_on() -> None:
         (lambda app: app.schedule("x"), "cron"),
         (lambda app: app.schedule("* * * * *", zone="Nowhere"), "zone"),
         (lambda app: app.schedule(every=1, missed="twice"), "missed"),
+        (lambda app: app.schedule(every=1)(lambda number: number), "is scheduled, and 'number' has no default"),
+        (lambda app: app.call(name="_hidden")(print), "begins with an underscore"),
         (lambda app: app.declare("resize", print), "queue:name"),
         (lambda app: [app.task(print), app.task(print)], "another function"),
         (lambda app: [app.call(print), app.call(print)], "another function"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -76,7 +77,7 @@ class App:
 
     Args:
         url: The bus. None: the environment's REDPOLL_URL, or else a hub on this machine.
-        middleware: What stands around submitting and handling, the outermost first.
+        middleware: Middleware around submitting and handling, the outermost first.
         lifespan: Called with the app by each process that works; a context manager that is entered before the first and left
             after the last message. What it yields (or each of a tuple) is given to handlers with an argument of its class
             whose default is `GIVEN`.
@@ -87,7 +88,7 @@ class App:
         tasks: The functions whose calls are tasks, by "queue:name"; declared ones too.
         calls: The functions that are called, by "target.name".
         listeners: The functions that receive broadcasts.
-        middleware: What stands around them.
+        middleware: The middleware around them.
 
     Raises:
         ConfigError: An option has a value that it cannot have.
@@ -197,7 +198,7 @@ class App:
             time_limit: As for `task`.
 
         Raises:
-            ConfigError: A value cannot be.
+            ConfigError: A value cannot be, or the function has an argument without a default.
         """
         if (cron is None) is (every is None):
             raise ConfigError("every", every, "must be given, or cron, and not both")
@@ -240,6 +241,9 @@ class App:
         )
         if made.title in self.tasks:
             raise ConfigError("name", made.title, "is the name of another function of the app", "name=")
+        for each in inspect.signature(function).parameters.values() if made.every else ():
+            if each.default is each.empty and each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}:
+                raise ConfigError("function", made.title, f"is scheduled, and {each.name!r} has no default")
         self.tasks[made.title] = made
         return made
 
@@ -261,13 +265,15 @@ class App:
             name: Its name there. None: that of the function.
 
         Raises:
-            ConfigError: A value cannot be, or the target has a function of that name.
+            ConfigError: A value cannot be, the name begins with an underscore, or the target has a function of it.
         """
 
         def decorate(made: Callable[..., Any]) -> AppCall[..., Any, Any]:
             check_function("function", made, "decorate a function")
             check_subject("target", target)
             call: AppCall[..., Any, Any] = AppCall(self._desk, made, made.__name__ if name is None else name, target)
+            if call.name.startswith("_"):
+                raise ConfigError("name", call.title, "begins with an underscore, and would not be served", "name=")
             if call.title in self.calls:
                 raise ConfigError("name", call.title, "is the name of another function of the app", "name=")
             self.calls[call.title] = call

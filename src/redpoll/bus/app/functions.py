@@ -43,7 +43,7 @@ class SubmitOptions(TypedDict, total=False):
 
 
 class Desk:
-    """What the functions of an app share.
+    """The state that the functions of an app share.
 
     Args:
         middleware: The middleware of the app.
@@ -78,7 +78,7 @@ class Function:
     """A function of an app.
 
     Args:
-        desk: What it shares with the others.
+        desk: The state that it shares with the others.
         function: The function.
         name: Its name.
         title: Its name with its queue or target.
@@ -186,12 +186,13 @@ class AppTask(Function, Generic[P, R, C]):
     ) -> AsyncGenerator[R, None]:
         """Iterate over the results of many tasks, in the order of the items, of which 64 are open at most.
 
+        The tasks go neither through the middleware of submitting nor through `dedup`. Leaving the loop cancels those that
+        are open: see `Tasks.map`.
+
         Args:
             items: The first argument of each.
             *args: The other arguments, of all of them.
             **kwargs: The same by name.
-
-        It passes by the middleware of submitting, and leaving it cancels what is open: see `Tasks.map`.
         """
         tasks = self._desk.connected().tasks
         values = (self._packed((each, *args), kwargs)[1] for each in items)

@@ -1,4 +1,4 @@
-"""Middleware: what stands around submitting, and around handling, of all functions of an app."""
+"""Middleware: functions around submitting, and around handling, of all functions of an app."""
 
 from __future__ import annotations
 

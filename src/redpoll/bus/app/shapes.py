@@ -39,7 +39,7 @@ or a value of the app's lifespan. ``async def store(row: Row, pool: Pool = GIVEN
 _MISSING: Final = object()
 #: Carried by MessagePack as they are; text elsewhere.
 _BYTES: Final = (bytes, bytearray, memoryview)
-#: What needs no conversion: MessagePack gives back what was sent.
+#: Types that need no conversion: MessagePack gives back the value that was sent.
 _CARRIED: Final = frozenset({Any, None, type(None), bool, int, float, str, bytes, list, dict, object})
 
 

@@ -82,7 +82,7 @@ class Working:
         Raises:
             ConfigError: An annotation cannot be used, or nothing is there for an argument that is given.
             Unsupported: The engine keeps no schedules, and the app has some.
-            Exception: What the lifespan raises, and the bus as it connects.
+            Exception: The lifespan raised it, or the bus as it connected.
         """
         async with AsyncExitStack() as stack:
             if self._lifespan is not None:

@@ -1,4 +1,4 @@
-"""What the processes of `redpoll run` share: its options, the app by its name, and what a worker says about itself."""
+"""Shared by the processes of `redpoll run`: its options, the app by its name, and the status of a worker."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def load(name: str) -> App:
 
 
 class Told(NamedTuple):
-    """What a worker said about itself.
+    """The last status that a worker wrote.
 
     Attributes:
         state: Its state.

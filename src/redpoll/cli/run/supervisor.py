@@ -56,7 +56,7 @@ class Supervisor:
 
     Args:
         options: The options of each.
-        workers: How many there are.
+        workers: The number of processes.
         reload: Replace them when a source file changes.
         output: Prints.
         sources: Makes what looks at the files.

@@ -132,7 +132,7 @@ class Connection:
 
     @property
     def server_properties(self) -> dict[str, Any]:
-        """What stands for the properties of RabbitMQ: product, version and platform of redpoll, and name of the engine."""
+        """Properties in the place of RabbitMQ's: product, version and platform of redpoll, and name of the engine."""
         if self._engine is None:
             return {}
         return {

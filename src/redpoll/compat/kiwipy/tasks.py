@@ -54,7 +54,7 @@ _NO_REPLY: Final = "no_reply"
 
 
 class _Part:
-    """What is common to the ends of a queue."""
+    """The common part of the ends of a queue."""
 
     def __init__(
         self,
