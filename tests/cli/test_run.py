@@ -174,6 +174,17 @@ async def test_what_takes_longer_than_the_grace_goes_back(tmp_path: Path) -> Non
 
 
 @pytest.mark.asyncio
+async def test_an_idle_worker_has_finished(tmp_path: Path) -> None:
+    """Without a grace the exit code is that of what was running: 0 for nothing, 1 for a task that goes back."""
+    async with working(tmp_path, "--workers", "1", "--grace", "0") as made:
+        assert await asyncio.to_thread(made.running.end) == 0
+    async with working(tmp_path, "--workers", "1", "--grace", "0") as made:
+        await made.submit("wait", "slow", path=str(tmp_path / "w"))
+        await made.there("w")
+        assert await asyncio.to_thread(made.running.end) == 1
+
+
+@pytest.mark.asyncio
 async def test_a_worker_that_dies_is_started_anew(tmp_path: Path) -> None:
     """Its death is told with the signal and the last task, which another process then does."""
     async with working(tmp_path, "--workers", "1") as made:
@@ -209,6 +220,25 @@ async def test_reload(tmp_path: Path) -> None:
         path.write_text(APP.replace("os.getpid()", "-7"))
         assert await handle.result(PATIENCE) == -7
         assert await asyncio.to_thread(made.running.end) == 0
+
+
+@pytest.mark.asyncio
+async def test_one_start_for_each_change(tmp_path: Path) -> None:
+    """A process that waits for a file to be mended is started once when it is."""
+    path, new = tmp_path / "mended.py", tmp_path / "new"
+    path.write_text("no python")
+    new.write_text(APP + f"\nwith open({str(tmp_path / 'starts')!r}, 'a') as file:\n    file.write('x')\n")
+    async with Hub(tmp_path / "own", 0) as hub, redpoll.connect(hub.url) as bus:
+        options = ("--json", "--url", hub.url, "--workers", "1", "--reload", "--queues", "tasks")
+        with started(tmp_path, "run", "mended", *options) as running:
+            made = Started(bus, running, tmp_path)
+            assert "cannot be imported" in (await made.event("log"))["message"]
+            # At once: a look between emptying and writing it would be a change of its own.
+            new.replace(path)
+            await made.event("ready")
+            assert await (await made.submit("pid")).result(PATIENCE) > 0
+            assert await asyncio.to_thread(running.end) == 0
+    assert (tmp_path / "starts").read_text() == "x"
 
 
 @pytest.mark.asyncio
@@ -297,8 +327,10 @@ def test_what_cannot_be_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], m
     code, _, err = refuse(capfd, "run", "work", "--dry-run", "--queues", "none, tasks")
     assert (code, "queues='none'" in err) == (2, True)
     monkeypatch.setenv("REDPOLL_URL", "memory://mine")
-    code, _, err = refuse(capfd, "run", "work")
-    assert (code, "is inside of one process" in err) == (2, True)
+    (tmp_path / "own.py").write_text(APP.replace("App()", 'App("memory://")'))
+    for name in ("work", "own"):
+        done = run("run", name, "--workers", "1")
+        assert (done.returncode, b"is inside of one process" in done.stderr) == (2, True)
 
 
 def test_apps_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any
 
 from redpoll import run
-from redpoll.bus import Requeue
+from redpoll.bus import Requeue, Task
 from redpoll.bus.app import App, Middleware, Proceed, Work, Working
 from redpoll.cli.codes import ExitCode, code_of
 from redpoll.cli.run.shared import ENDED, READY, STARTING, Options, Status, load
 from redpoll.cli.worker import Worker
-from redpoll.errors import RedpollError, TaskRejected
+from redpoll.errors import RedpollError, TaskRejected, UsageError
 from redpoll.platforms import resident_bytes, signals
 
 __all__ = ["main"]
@@ -40,6 +40,13 @@ class _Watched(Middleware):
         self._state = STARTING
         self._running = 0
         self._done = 0
+        self._open = 0
+        self._was_cut = False
+
+    @property
+    def left_work(self) -> bool:
+        """True if a handler was stopped, behind the signal to stop, or still runs."""
+        return self._was_cut or self._open > 0
 
     def ready(self) -> None:
         """Say that the process works; it may have done enough already."""
@@ -49,11 +56,19 @@ class _Watched(Middleware):
 
     async def handle(self, work: Work, proceed: Proceed) -> Any:
         """Handle."""
-        if work.task is None:
-            return await proceed(work)
+        self._open += 1
+        try:
+            return await (proceed(work) if work.task is None else self._handle(work, work.task, proceed))
+        except asyncio.CancelledError:
+            self._was_cut |= self._stop.is_set()
+            raise
+        finally:
+            self._open -= 1
+
+    async def _handle(self, work: Work, task: Task, proceed: Proceed) -> Any:
         if self._state == ENDED:
             raise Requeue  # it came in the turn in which the last one ended
-        title = f"{work.name} {work.task.id}"
+        title = f"{work.name} {task.id}"
         self._running += 1
         self._status.write(self._state, self._running, title)
         began = time.perf_counter()
@@ -128,6 +143,8 @@ def main(text: str) -> int:
         app = load(options.app)
         if options.url is not None:
             app.url = options.url
+        if app.url.startswith("memory://"):
+            raise UsageError(f"{app.url} is inside of one process", "redpoll hub --data DIR, and redpoll://127.0.0.1")
         return run(_work(app, options, Status(options.status)))
     except RedpollError as error:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
@@ -147,7 +164,7 @@ async def _work(app: App, options: Options, status: Status) -> int:
                 await working.__aenter__()
                 watched.ready()
                 await stop.wait()
-                finished = await _finish(working, now, options.grace)
+                finished = await _finish(working, watched, now, options.grace)
                 await app.close()
             if not finished:
                 # Threads may go on for ever, and their tasks are somebody else's now.
@@ -159,7 +176,7 @@ async def _work(app: App, options: Options, status: Status) -> int:
         listening.cancel()
 
 
-async def _finish(working: Working, now: asyncio.Event, grace: float) -> bool:
+async def _finish(working: Working, watched: _Watched, now: asyncio.Event, grace: float) -> bool:
     """Let handlers finish, within the time and until it has to be now; return True if all have."""
     leaving = asyncio.ensure_future(working.__aexit__(None, None, None))
     urged = asyncio.ensure_future(now.wait())
@@ -169,7 +186,7 @@ async def _finish(working: Working, now: asyncio.Event, grace: float) -> bool:
     urged.cancel()
     if leaving.done():
         await leaving
-        return time.monotonic() - began < grace
+        return time.monotonic() - began < grace or not watched.left_work
     leaving.cancel()
     await asyncio.wait([leaving], timeout=1)
     return False

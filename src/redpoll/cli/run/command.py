@@ -16,7 +16,6 @@ from redpoll.cli.options import JsonOption, QuietOption
 from redpoll.cli.output import Output
 from redpoll.cli.run.shared import Options, load
 from redpoll.cli.run.supervisor import Supervisor
-from redpoll.errors import UsageError
 
 __all__ = ["run"]
 
@@ -71,9 +70,6 @@ def run(
         loaded.work(names)  # refuses queues that are none
         _show(loaded, output)
         raise typer.Exit(ExitCode.DONE)
-    given = url or os.environ.get("REDPOLL_URL", "")
-    if given.startswith("memory://"):
-        raise UsageError(f"{given} is inside of one process", "redpoll hub --data DIR, and redpoll://127.0.0.1")
     memory = None if max_memory is None else max_memory << 20
     options = Options(app, 0, "", url, names, concurrency, grace, max_tasks, memory, json)
     count = workers or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))

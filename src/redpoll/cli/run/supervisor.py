@@ -160,7 +160,7 @@ class Supervisor:
             began = loop.time()
             code = await self._run_one(worker)
             told = Status.read(worker.path)
-            again, worker.again = worker.again or told.state == ENDED, False
+            again = worker.again or told.state == ENDED
             if code == ExitCode.USAGE and told.state != READY and not self._reload and not self._stopping.is_set():
                 # It has said why. It would be the same each time.
                 self._code = ExitCode.USAGE
@@ -182,6 +182,7 @@ class Supervisor:
     async def _run_one(self, worker: _Worker) -> int:
         """Run one process to its end; return its exit code, below 0 for a signal."""
         Status.create(worker.path)
+        worker.again = False  # it starts with the files as they are now
         options = replace(self._options, number=worker.number, status=str(worker.path))
         program = Program("run", "redpoll.cli.run.child", options.dump(), prints=True)
         async with program:
