@@ -22,6 +22,7 @@ from redpoll.cli.run.watching import Notifier, Sources
 from redpoll.errors import UsageError
 from redpoll.platforms import FORKS, resident_bytes
 from tests.cli.support import PATIENCE, Running, refuse, run, started, until
+from tests.ports import free_port
 
 pytestmark = pytest.mark.skipif(not FORKS, reason="signals that ask a process to end")
 
@@ -182,6 +183,16 @@ async def test_an_idle_worker_has_finished(tmp_path: Path) -> None:
         await made.submit("wait", "slow", path=str(tmp_path / "w"))
         await made.there("w")
         assert await asyncio.to_thread(made.running.end) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_waits_for_its_hub_stops(tmp_path: Path) -> None:
+    """A process that waits for its hub stops within the grace when it is told to, with nothing left behind."""
+    text = APP.replace("App()", f'App("redpoll://127.0.0.1:{free_port()}", wait=True)')
+    (tmp_path / "waiting.py").write_text(f"{text}\nPath({str(tmp_path / 'imported')!r}).touch()\n")
+    with started(tmp_path, "run", "waiting", "--workers", "1", "--json", "--grace", "600") as running:
+        await asyncio.to_thread(until, (tmp_path / "imported").exists, "imported")
+        assert await asyncio.to_thread(running.end) == 0
 
 
 @pytest.mark.asyncio

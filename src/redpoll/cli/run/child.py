@@ -159,12 +159,14 @@ async def _work(app: App, options: Options, status: Status) -> int:
     listening = asyncio.ensure_future(_listen(stop, now))
     try:
         with signals(asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM), lambda _: stop.set()):
-            async with app:
-                working = app.work(options.queues, concurrency=options.concurrency, drain=options.grace)
-                await working.__aenter__()
-                watched.ready()
-                await stop.wait()
-                finished = await _finish(working, watched, now, options.grace)
+            working = app.work(options.queues, concurrency=options.concurrency, drain=options.grace)
+            finished = True
+            try:
+                if await _begin(app, working, stop):
+                    watched.ready()
+                    await stop.wait()
+                    finished = await _finish(working, watched, now, options.grace)
+            finally:
                 await app.close()
             if not finished:
                 # Threads may go on for ever, and their tasks are somebody else's now.
@@ -174,6 +176,27 @@ async def _work(app: App, options: Options, status: Status) -> int:
             return ExitCode.DONE
     finally:
         listening.cancel()
+
+
+async def _begin(app: App, working: Working, stop: asyncio.Event) -> bool:
+    """Connect and begin to work; return False if the process is to stop before that is done."""
+
+    async def begin() -> None:
+        await app.start()
+        await working.__aenter__()
+
+    beginning = asyncio.ensure_future(begin())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([beginning, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not beginning.done():
+            beginning.cancel()
+            await asyncio.wait([beginning])
+    if not beginning.cancelled():
+        await beginning
+    return not beginning.cancelled()
 
 
 async def _finish(working: Working, watched: _Watched, now: asyncio.Event, grace: float) -> bool:
