@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -204,6 +205,23 @@ async def test_a_worker_that_dies_is_started_anew(tmp_path: Path) -> None:
         assert died == {"event": "died", "worker": 1, "code": -9, "running": 1, "last": f"deadly:die {handle.id}"}
         assert await handle.result(PATIENCE) == "alive"
         assert await asyncio.to_thread(made.running.end) == 0
+
+
+@pytest.mark.asyncio
+async def test_a_folder_that_was_cleaned_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has removed old temporary files, a worker that dies is started anew as before."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    async with working(tmp_path, "--workers", "1") as made:
+        first = await (await made.submit("pid")).result(PATIENCE)
+        (folder,) = (tmp_path / "temporary").glob("redpoll-run-*")
+        shutil.rmtree(folder)
+        os.kill(first, signal.SIGKILL)
+        died = await made.event("died")
+        assert died == {"event": "died", "worker": 1, "code": -9, "running": 0, "last": None}
+        assert await (await made.submit("pid")).result(PATIENCE) != first
+        assert await asyncio.to_thread(made.running.end) == 0
+    assert not folder.exists()
 
 
 @pytest.mark.asyncio

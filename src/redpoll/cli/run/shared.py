@@ -102,13 +102,17 @@ class Status:
 
     @staticmethod
     def create(path: Path) -> None:
-        """Make the file of a worker that starts."""
+        """Make the file of a worker that starts, and its folder if that was removed."""
+        path.parent.mkdir(0o700, exist_ok=True)
         path.write_bytes(bytes(_SIZE))
 
     @staticmethod
     def read(path: Path) -> Told:
         """Read the file of a worker."""
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return Told(READY, 0, "")  # the system removes temporary files that are old: it had begun long ago
         state, running, size = _HEAD.unpack_from(data)
         return Told(state, running, data[_HEAD.size :][:size].decode(errors="replace"))
 
