@@ -176,6 +176,21 @@ async def test_what_takes_longer_than_the_grace_goes_back(tmp_path: Path) -> Non
 
 
 @pytest.mark.asyncio
+async def test_it_stops_though_nobody_reads_its_output(tmp_path: Path) -> None:
+    """SIGTERM ends it, and its workers in order, also where the reader of its standard output is gone."""
+    async with working(tmp_path, "--workers", "1") as made:
+        handle = await made.submit("wait", "slow", path=str(tmp_path / "w"))
+        await made.there("w")
+        output = made.running.process.stdout
+        assert output is not None
+        output.close()
+        made.running.process.send_signal(signal.SIGTERM)
+        (tmp_path / "w.go").touch()
+        assert await handle.result(PATIENCE) == "waited"
+        assert await asyncio.to_thread(made.running.process.wait, PATIENCE) == 1
+
+
+@pytest.mark.asyncio
 async def test_an_idle_worker_has_finished(tmp_path: Path) -> None:
     """Without a grace the exit code is that of what was running: 0 for nothing, 1 for a task that goes back."""
     async with working(tmp_path, "--workers", "1", "--grace", "0") as made:

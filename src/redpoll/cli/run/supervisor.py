@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from redpoll.cli.child import Program
 from redpoll.cli.codes import ExitCode
@@ -97,7 +97,12 @@ class Supervisor:
                 for each in (self._announce(notifier), self._watch_files(), _breathe(notifier), self._obey(stop))
             ]
             try:
-                await asyncio.gather(*keeping)
+                kept: asyncio.Future[Any] = asyncio.gather(*keeping)
+                pending: set[asyncio.Future[Any]] = {kept, *others}
+                while not kept.done():
+                    done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                    for each in done:
+                        each.result()  # an error of any, as of a closed output, ends all in order
             finally:
                 for each in (*keeping, *others):
                     each.cancel()
@@ -120,13 +125,13 @@ class Supervisor:
                 await worker.program.kill()
 
     def _end(self, line: str, notice: str) -> None:
-        self._output.notice(notice)
-        self._output.event("stopping", {"now": line == "now"})
-        Notifier().tell("STOPPING=1")
         self._stopping.set()
         self._woken.set()
         for worker in self._workers:
             worker.tell(line)
+        Notifier().tell("STOPPING=1")
+        self._output.notice(notice)
+        self._output.event("stopping", {"now": line == "now"})
 
     async def _announce(self, notifier: Notifier) -> None:
         """Say when all work."""
