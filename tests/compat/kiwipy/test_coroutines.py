@@ -148,9 +148,13 @@ async def test_programs_of_both_kinds_share_queues(url: str) -> None:
 async def test_two_at_the_same_time(url: str) -> None:
     """Of two that connect at the same time one makes the engine; of two subscribers for one recipient one is refused."""
     connection = rmq.Connection(url)
-    engines = []
-    make = connection._make
-    connection._make = lambda: engines.append(make()) or engines[-1]  # type: ignore[func-returns-value, method-assign]
+    engines, make = [], connection._make
+
+    def made() -> Any:
+        engines.append(make())
+        return engines[-1]
+
+    connection._make = made  # type: ignore[method-assign]
     await asyncio.gather(connection.connect(), connection.connect())
     assert engines == []  # it was made with the connection
     await connection.close()
