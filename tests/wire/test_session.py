@@ -232,11 +232,12 @@ def test_resending_goes_in_growing_steps() -> None:
     assert counts(again) == (4, 0, [4])
     for other in (0, 3, 5):
         pong(again, other)
-    acknowledge(again, *sendings[:4])
+    acknowledge(again, *sendings[:3])
     peer.pump(0.0)
     assert counts(again) == (0, 0, [])
     pong(again, 4)
     assert counts(again) == (8, 0, [12])
+    acknowledge(again, sendings[3])
     pong(again, 12)
     assert counts(again) == (16, 0, [28])
     pong(again, 28)
@@ -245,6 +246,26 @@ def test_resending_goes_in_growing_steps() -> None:
     assert counts(again) == (4, 1, [])
     lose(again)
     assert counts(add_link(peer)) == (4, 0, [4 + 4])
+
+
+def test_a_step_has_arrived_when_its_last_message_has_ended() -> None:
+    """What is resent goes on without the answer to a ping: an end that could not write may have dropped that ping."""
+    peer = patient()
+    sendings = [Sent() for _ in range(16)]
+    submit(peer, *sendings)
+    lose(add_link(peer))
+    again = add_link(peer)
+    assert counts(again) == (4, 0, [4])
+    acknowledge(again, *sendings[:4])
+    peer.pump(0.0)
+    assert counts(again) == (8, 0, [12])
+    pong(again, 4)
+    assert counts(again) == (0, 0, [])
+    acknowledge(again, *sendings[4:12])
+    peer.pump(0.0)
+    assert counts(again) == (4, 0, [])
+    acknowledge(again, *sendings[12:])
+    assert [each.error for each in sendings] == [None] * 16
 
 
 def test_resending_counts_bytes() -> None:
@@ -267,6 +288,23 @@ def test_what_moves_to_another_peer_is_resent_in_steps() -> None:
     hand_over(peer, known)
     for out in peer.take_queue(pinned=True):
         known.submit_resent(out, 0.0)
+    assert counts(link) == (4, 0, [4])
+    pong(link, 4)
+    assert counts(link) == (8, 0, [12])
+
+
+def test_what_moves_to_another_peer_exceeds_no_queue() -> None:
+    """Messages in flight that move to another peer wait for their step there, however few may be queued for it."""
+    peer, known = patient(send_queue_limit=2), patient(send_queue_limit=2, serial=1_000)
+    add_link(peer)
+    sendings = [Sent() for _ in range(12)]
+    submit(peer, *sendings)
+    lose(peer.links[0])
+    link = add_link(known)
+    hand_over(peer, known)
+    for out in peer.take_queue(pinned=True):
+        known.submit_resent(out, 0.0)
+    assert not any(each.ends for each in sendings)
     assert counts(link) == (4, 0, [4])
     pong(link, 4)
     assert counts(link) == (8, 0, [12])

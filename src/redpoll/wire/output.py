@@ -212,8 +212,15 @@ class SendingHalf(Generic[PeerT_co]):
 
     @property
     def resends(self) -> bool:
-        """True if a message that `admits()` allowed may be resent; False while the ping behind those before waits."""
-        return self.resend_pace is None or self.resend_pace.ping is None
+        """True if a message that `admits()` allowed may be resent; False until a whole step before it has arrived."""
+        pace = self.resend_pace
+        if pace is None or pace.ping is None:
+            return True
+        if pace.ping in self.in_flight or any(each.out.serial == pace.ping for each in self.transfers):
+            return False
+        # The last message of the step has ended. The ping may never be answered: see `MAX_UNANSWERED_PINGS`.
+        pace.arrived(pace.ping)
+        return True
 
     def note_resent(self, out: Outgoing) -> None:
         """Count a message that was resent to an announced node."""

@@ -139,17 +139,6 @@ class Peer:
             if deadline is not None and (self.armed is None or deadline < self.armed):
                 self.owner.arm(self, deadline)
             return
-        self._enqueue(out, now, overasked=bool(overasked))
-
-    def submit_resent(self, out: Outgoing, now: float) -> None:
-        """Send a message that may have been sent before to the same node, at the pace of what is resent."""
-        self._enqueue(out, now)
-        if self.link is not None:
-            self.pump(now)
-
-    def _enqueue(self, out: Outgoing, now: float, *, overasked: bool = False) -> None:
-        """Send a message after those before it; settle it with an error at a limit."""
-        link = self.link
         limit = (self.settings.send_queue_limit, "requests") if overasked else self.queue.reached(out)
         if limit is not None:
             self.memory.tally.queue_full += 1
@@ -161,6 +150,15 @@ class Peer:
             self.owner.need_link(self)
         elif not link.sending:
             self.pump(now)
+
+    def submit_resent(self, out: Outgoing, now: float) -> None:
+        """Send a message that was sent before, maybe to this node, after those before it and at the pace of what is resent.
+
+        The bounds of the queue are not for it: a window limits how many there are.
+        """
+        self._watch(out)
+        self.queue.add(out)
+        self.pump(now)
 
     def _watch(self, out: Outgoing) -> None:
         deadline = out.deadline
