@@ -12,7 +12,7 @@ import pytest
 import redpoll
 from redpoll.bus import Bus, Envelope, Outcome, OutcomeKind, Payloads, QueueSpec
 from redpoll.bus.engines.amqp.engine import AmqpEngine
-from redpoll.bus.engines.amqp.link import Rejected
+from redpoll.bus.engines.amqp.link import Channel, Rejected
 from redpoll.bus.state import EngineState
 from redpoll.errors import DialFailed, NotAuthorized, NotConfirmed, SpecConflict, Unsupported
 from redpoll.testing.certificates import Certificates
@@ -200,6 +200,33 @@ async def test_one_that_is_closed_while_it_is_restored(rabbitmq: Broker) -> None
         # Nothing of the exclusive one is left either.
         await (await engine.consume("alone")).close()
         assert rabbitmq.consumers() == before
+
+
+@pytest.mark.parametrize("step", ["lock", "begin"])
+async def test_an_exclusive_one_that_is_cancelled_leaves_nothing(
+    rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """An exclusive consumer that is cancelled while it begins keeps no other program from the queue."""
+    consume = Channel.consume
+    begun = asyncio.Event()
+
+    async def slow(channel: Channel, queue: str, tag: str, *arguments: Any, **options: Any) -> None:
+        if (tag == "lock") is (step == "lock"):
+            begun.set()
+            await asyncio.Event().wait()
+        await consume(channel, queue, tag, *arguments, **options)
+
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(rabbitmq.url) as other:
+        await engine_of(bus).declare(QueueSpec("q"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Channel, "consume", slow)
+            beginning = asyncio.ensure_future(engine_of(bus).consume("q", exclusive=True))
+            await begun.wait()
+            beginning.cancel()
+            await asyncio.wait([beginning])
+        assert beginning.cancelled()
+        await until(lambda: not [each for each in rabbitmq.queues() if "exclusive" in each], "the end of its lock")
+        assert (await engine_of(other).consume("q", exclusive=True)).active
 
 
 async def test_a_consumer_that_the_server_ended_begins_again(rabbitmq: Broker) -> None:

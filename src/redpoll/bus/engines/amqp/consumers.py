@@ -121,17 +121,27 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
 
     async def _restore(self, channel: Channel) -> None:
         if self._exclusive:
-            lock = t.lock(self.queue)
-            await channel.ask("queue.declare", 0, lock.name, lock.bits, lock.arguments)
-            await channel.consume(lock.name, "lock", bool, bool, unacknowledged=True)
-            _, consumers = await self._desk.session.look(self.queue)
-            if consumers:
-                await channel.ask("queue.delete", 0, lock.name, 0)
-                raise _occupied(self.queue)
+            await self._lock(channel)
         self._channel = channel
         await self._begin(channel)
         if not self._exclusive:
             await self.look_locked()
+
+    async def _lock(self, channel: Channel) -> None:
+        """Keep other consumers from the queue, if there is none."""
+        lock = t.lock(self.queue)
+        try:
+            await channel.ask("queue.declare", 0, lock.name, lock.bits, lock.arguments)
+            await channel.consume(lock.name, "lock", bool, bool, unacknowledged=True)
+            _, consumers = await self._desk.session.look(self.queue)
+        except BaseException:
+            # Without a consumer the lock would stay as long as the connection; with one it goes with the channel.
+            if channel.usable:
+                channel.ask("queue.delete", 0, lock.name, 0)
+            raise
+        if consumers:
+            await channel.ask("queue.delete", 0, lock.name, 0)
+            raise _occupied(self.queue)
 
     async def look_locked(self) -> None:
         """Look for an exclusive consumer, after this one is there, as that one looks for others after it said so.

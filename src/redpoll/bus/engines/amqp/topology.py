@@ -212,8 +212,12 @@ def will(name: str, seconds: float) -> Declaration:
 
 
 def lock(queue: str) -> Declaration:
-    """Return the queue that says that another one has an exclusive consumer: quorum queues know no such."""
-    return Declaration(_named(f"redpoll.exclusive.{queue}"), _EXCLUSIVE, {"x-queue-type": "classic", "x-max-length": 1})
+    """Return the queue that says that another one has an exclusive consumer: quorum queues know no such.
+
+    It ends with its connection, or before that with its consumer.
+    """
+    arguments = {"x-queue-type": "classic", "x-max-length": 1}
+    return Declaration(_named(f"redpoll.exclusive.{queue}"), _EXCLUSIVE | _AUTO_DELETE, arguments)
 
 
 def subscription(name: str, patterns: tuple[str, ...], most: int) -> Declaration:
