@@ -111,6 +111,22 @@ def test_one_of_an_older_hub() -> None:
     assert (again.schedules.found["old"].zone, again.schedules.found["old"].missed) == ("UTC", "once")
 
 
+@pytest.mark.parametrize(("missed", "tasks"), [("once", 1), ("skip", 0)])
+def test_a_zone_that_is_unknown_after_a_restart(missed: str, tasks: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A schedule whose zone the system of a restarted broker does not have rests; the broker and other schedules go on."""
+    desk = Desk(journal=True)
+    values = ("q", b"x", 1, PLAIN, None, "0 3 * * *", "Mars/Olympus", missed)
+    plan(desk, "other", every=100.0)
+    writes = [*desk.broker.out.take_writes(), Scheduled("gone", 50.0, values)]
+    again = Broker.restored(writes, 60.0, "s", count(1), epoch=2)
+    again.advance(60.0)
+    assert again.queues.get("q").count == tasks
+    assert "'gone' rests" in caplog.text
+    again.advance(100.0)
+    assert again.queues.get("q").count == tasks + 1
+    assert again.schedules.remove("gone")
+
+
 def test_replaced_and_removed() -> None:
     """A schedule takes the place of one of its name; removed it fires no more."""
     desk = Desk()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,8 @@ from redpoll.checks import one_of, require, seconds
 from redpoll.errors import ConfigError, NoRoute, QueueFull
 
 __all__ = ["MIN_EVERY", "Schedule", "Schedules"]
+
+_log = logging.getLogger("redpoll.bus")
 
 MIN_EVERY: Final = 0.1
 """Minimum seconds between two tasks of a schedule."""
@@ -107,8 +110,9 @@ class Schedules:
     def restore(self, schedule: Schedule, now: float) -> None:
         """Add one that was stored by an earlier broker; times since then are missed."""
         if schedule.missed == "skip" and schedule.due <= now:
-            self._plan(schedule, now)
-        self.add(schedule)
+            self._plan_again(schedule, now)
+        else:
+            self.add(schedule)
 
     def remove(self, name: str, *, written: bool = True) -> bool:
         """Remove a schedule; return False if there is none of that name."""
@@ -141,9 +145,19 @@ class Schedules:
         queue = self._tasks.queues[schedule.queue]
         if queue.has_room(schedule.size + CHARGE):
             self._tasks.put(queue, schedule.payload, schedule.size, now, self._nobody, None, schedule.options)
-        self._plan(schedule, now)
-        self.add(schedule)
+        self._plan_again(schedule, now)
         self._write(schedule)
+
+    def _plan_again(self, schedule: Schedule, now: float) -> None:
+        """Plan and add one that was planned before; it rests where that fails, as its zone may be unknown here."""
+        try:
+            self._plan(schedule, now)
+        except ConfigError as error:
+            _log.error("schedule %r rests until it is set again, or the broker restarts: %s", schedule.name, error)
+            schedule.timer = None
+            self.found[schedule.name] = schedule
+        else:
+            self.add(schedule)
 
     def _plan(self, schedule: Schedule, now: float) -> None:
         if schedule.cron is not None:
