@@ -838,6 +838,31 @@ async def test_a_bridge_that_is_cut_off_gives_its_place_away() -> None:
         assert (first.active, second.active) == (False, True)
 
 
+async def test_a_bridge_that_is_cut_off_while_it_looks_gives_its_place_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that waits for a side that is not there does not keep its place."""
+    async with sides(bridges=2) as joined:
+        first, second = joined.bridges
+        cut = first._buses[1].engine
+        waiting = asyncio.Event()
+
+        async def queues() -> list[str]:
+            waiting.set()
+            await asyncio.Event().wait()
+            return []
+
+        monkeypatch.setattr(cut, "queues", queues)
+        await joined.look()
+        await waiting.wait()
+        await first._locks[1].close()
+        cut.status.change(EngineState.RECONNECTING, "cut off")
+        monkeypatch.undo()
+        await joined.look(8)
+        assert (first.active, second.active) == (False, True)
+        cut.status.change(EngineState.READY)
+        await joined.look(2)
+        assert (first.active, second.active) == (False, True)
+
+
 async def test_an_outcome_that_a_killed_bridge_did_not_record_is_not_lost() -> None:
     """A task that ended at the far side while no bridge was there ends at its origin once there is one, and is done once."""
     async with sides() as joined:

@@ -129,6 +129,8 @@ class Bridge:
         self._flows: dict[str, list[_Flow]] = {}
         self.errands: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
+        # Of the look that is under way.
+        self._limit: asyncio.Timeout | None = None
 
     def __repr__(self) -> str:
         return f"<Bridge {self.name!r} {'active' if self.active else 'waiting'}>"
@@ -240,8 +242,9 @@ class Bridge:
                 raise Closed("bus")
             try:
                 if states == {EngineState.READY}:
-                    if await self._is_first():
-                        await self._look()
+                    async with asyncio.timeout(None) as self._limit:
+                        if await self._is_first():
+                            await self._look()
                     ready = clock.time()
                 elif self._locks and began - ready > _AWAY:
                     # Another one may be connected to both sides.
@@ -251,6 +254,11 @@ class Bridge:
                 raise
             except RedpollError as error:
                 _log.warning("bridge %r could not look at the queues: %s", self.name, error)
+            except TimeoutError:
+                _log.debug("bridge %r ended a look: a side is not there for it", self.name)
+                began = clock.time()
+            finally:
+                self._limit = None
             pause = max(self._period, _SHARE * (clock.time() - began))
             # Two that begin at the same moment must not stay in step.
             await sleep(clock, pause * random.uniform(0.75, 1.0))  # noqa: S311  # no secret
@@ -280,8 +288,14 @@ class Bridge:
         self._subscriptions, self._locks = [], []
         await close_all(each.close() for each in sources)
 
-    def _pause(self, *_: object) -> None:
-        """Take nothing before the next look, which is when both sides are connected: what waits is held at its origin."""
+    def _pause(self, state: EngineState, _: str) -> None:
+        """Take nothing before the next look, which is when both sides are connected: what waits is held at its origin.
+
+        A look that is under way ends: it might wait for that as long, while another bridge waits for the place.
+        """
+        if self._limit is not None and state is not EngineState.READY:
+            self._limit.reschedule(0.0)
+            self._limit = None
         for flows in self._flows.values():
             for flow in flows:
                 flow.pause()
