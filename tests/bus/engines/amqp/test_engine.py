@@ -229,6 +229,27 @@ async def test_an_exclusive_one_that_is_cancelled_leaves_nothing(
         assert (await engine_of(other).consume("q", exclusive=True)).active
 
 
+async def test_a_task_is_taken_as_the_connection_is_lost(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taking a task that is there now ends with an error of the library, and the task stays in its queue."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine = engine_of(bus)
+        await engine.declare(QueueSpec("q"))
+        await engine.publish(pack(1), queue="q")
+        ask = engine.session.ask
+
+        async def lose(name: str, *arguments: Any) -> Any:
+            if name == "queue.delete":
+                cut(bus, "incoming")
+            return await ask(name, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.session, "ask", lose)
+            with pytest.raises(NotConfirmed, match="the connection was lost"):
+                await engine.take("q", 0.0)
+        await bus.status.wait_for(EngineState.READY)
+        assert (await engine.take("q", 5.0)).envelope.body == pack(1).body
+
+
 async def test_a_consumer_that_the_server_ended_begins_again(rabbitmq: Broker) -> None:
     """A queue that was deleted ends its consumer; one that was made anew has it again, with a worker (pitfall 4)."""
     async with redpoll.connect(rabbitmq.url) as bus:

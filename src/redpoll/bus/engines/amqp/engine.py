@@ -38,6 +38,7 @@ from redpoll.errors import (
     ConfigError,
     Expired,
     NoRoute,
+    NotConfirmed,
     PayloadTooLarge,
     QueueEmpty,
     RedpollError,
@@ -327,8 +328,13 @@ class AmqpEngine(AmqpQueues):
             raise NoRoute(queue)
         consumer = AmqpConsumer(self.desk, queue, 1, None, accept=False, exclusive=False)
         if timeout == 0:
-            await consumer.look_locked()
-            delivery = await self._get(consumer)
+            try:
+                await consumer.look_locked()
+                delivery = await self._get(consumer)
+            except Rejected as error:
+                raise refusal_of(error, queue) from error
+            except Broken as error:
+                raise NotConfirmed(None, f"the connection was lost: {error}") from error
             if delivery is None:
                 raise QueueEmpty(queue, timeout)
             return delivery
@@ -354,8 +360,6 @@ class AmqpEngine(AmqpQueues):
             asked = channel.ask("basic.get", 0, level, 0)
             try:
                 answer = await asyncio.shield(asked)
-            except Rejected as error:
-                raise refusal_of(error, queue) from error
             except asyncio.CancelledError:
                 asked.add_done_callback(lambda got: _ungot(channel, got))
                 raise
