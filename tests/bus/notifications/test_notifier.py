@@ -156,3 +156,20 @@ async def test_what_is_posted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
             assert notifier.stats.dropped == 20 * times
             await until(lambda: not notifier._outlet._posted)
             assert notifier.stats.sent == 10 * times
+
+
+async def test_a_signal_handler_posts_too() -> None:
+    """A notification that a signal handler logs, whose thread was about to post one, is sent."""
+    async with bus_in_virtual_time() as (bus, _):
+        notifier = bus.notifier("app").bind()
+        outlet = notifier._outlet
+
+        def interrupted() -> None:
+            with outlet._lock:
+                notifier.post("info", "interrupted")
+
+        thread = threading.Thread(target=interrupted, daemon=True)
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive()
+        await until(lambda: outlet.stats.sent == 1)

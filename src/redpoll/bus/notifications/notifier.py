@@ -82,7 +82,8 @@ class Outlet:
         # Posted ones that are not done, those among them that the loop has not seen yet.
         self._posted = 0
         self._unsent = Repeated(_log_unsent)
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may log while its thread holds it.
+        self._lock = threading.RLock()
 
     async def send(self, topics: Sequence[str], notification: Notification, retry: int | None) -> None:
         """Send a notification to each topic, in their order."""
