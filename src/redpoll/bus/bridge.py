@@ -451,7 +451,7 @@ class _Flow:
 
     def _end(self, job: _Job) -> None:
         self.jobs.discard(job)
-        # What follows does nothing if it has ended. A call may have begun.
+        # The calls below do nothing if it has ended. A call may have begun.
         if self.is_rpc:
             if job.task.cancelled():
                 job.cancelled("")
@@ -489,7 +489,7 @@ class _Job:
         self.delivery = delivery
         self._flow = flow
         self._copy = ""
-        # What its publisher says waits until the copy is known.
+        # Messages of its publisher wait until the copy is known.
         self._order = asyncio.Lock()
         # Submitted here, in the order of the deliveries.
         self.task = asyncio.get_running_loop().create_task(self._hold(self._submit()))

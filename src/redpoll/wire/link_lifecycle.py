@@ -55,12 +55,12 @@ def on_announcement(peer: Peer, link: Link[Peer]) -> None:
     if renewed:
         peer.forget_all()
     peer.epoch = link.epoch
-    # What was for a former run fails before the owner sends anything to this one.
+    # Messages for a former run fail before the owner sends anything to this one.
     _resume(peer, renewed)
     for out in link.in_flight.values():
         # The request was keyed by identity, as to libchirp; from now on its serial is used.
         peer.requests.forget(out)
-    # What the other end needs to know of this one comes first; the owner may send messages.
+    # News of this end that the other one needs comes first; the owner may send messages.
     peer.owner.on_announcement(peer, link, renewed)
     peer.record_sent = link.send_record(peer.record) or peer.record_sent
     link.arrived.messages[:] = [message for message in link.arrived.messages if not _is_known(peer, message)]

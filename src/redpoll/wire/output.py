@@ -99,7 +99,7 @@ else:
 
 @dataclass(slots=True, eq=False)
 class SendingHalf(Generic[PeerT_co]):
-    """What one link sends; `Link` adds its lifecycle and what it receives."""
+    """The output of one link; `Link` adds its lifecycle and what it receives."""
 
     settings: Settings
     #: The peer that the link belongs to; None until the owner knows.

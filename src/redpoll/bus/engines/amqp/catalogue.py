@@ -64,7 +64,7 @@ class Catalogue:
         self._changed = changed
         self._name = ""
         self._channel: Channel | None = None
-        # What was read so far, until that is everything that the stream had at first; None is a queue that was deleted.
+        # The records read so far, until these are all that the stream had at first; None is a queue that was deleted.
         self._reading: dict[str, QueueSpec | None] | None = None
         self._next = self._end = 0
         self._caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()

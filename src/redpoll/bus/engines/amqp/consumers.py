@@ -112,7 +112,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
                 async with self._desk.session.incoming.opening(self._lost) as channel:
                     await self._restore(channel)
             except BaseException as error:
-                # What came meanwhile goes back with the channel.
+                # Messages that came meanwhile go back with the channel.
                 self.suspend(Broken("it was given up"))
                 if not isinstance(error, Rejected) or error.code != 404 or not self._begun:
                     raise

@@ -1,4 +1,4 @@
-"""What deliveries, consumers and the engine share: the session, the publisher, the inbox, delays, counters."""
+"""The parts that deliveries, consumers and the engine share: the session, the publisher, the inbox, delays, counters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEAF: Final = 1_000
 
 @dataclass(slots=True)
 class Counts:
-    """What this program did with a queue."""
+    """The operations of this program on a queue, counted."""
 
     submitted: int = 0
     delayed: int = 0

@@ -231,7 +231,7 @@ class AmqpDelivery(EngineDelivery):
 
             def told(error: RedpollError | None) -> None:
                 if not isinstance(error, Closed):
-                    # What found no place was not told: the task goes back.
+                    # An outcome that found no place was not told: the task goes back.
                     settle(True if isinstance(error, QueueFull) and not sending.sent else requeue)
 
             sending = Sending("", reply, properties, body, mandatory=True, again=True, then=told)

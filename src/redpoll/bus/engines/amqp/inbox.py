@@ -1,4 +1,4 @@
-"""What comes back to a program: outcomes and progress of its tasks, and what publishers say to the tasks that it works on.
+"""Messages that return to a program: outcomes and progress of its tasks, and those of publishers to the tasks it works on.
 
 All of it arrives in one queue, which outlives a connection. Dead letters arrive there too, as they have its name with them:
 so the broker itself tells a publisher what became of a task that no worker ended.

@@ -1,4 +1,4 @@
-"""What RabbitMQ cannot do, and an engine on it refuses."""
+"""Operations that RabbitMQ does not have, and an engine on it refuses."""
 
 # ruff: noqa: ARG002  # the arguments are those of `Engine`
 

@@ -80,7 +80,7 @@ class Login:
 
 
 class Owner(Protocol):
-    """What a link tells its owner."""
+    """The events of a link, for its owner."""
 
     def lost(self, link: Link, error: Exception) -> None:
         """Note that the link is gone; it is called once, when its channels were told."""

@@ -23,7 +23,7 @@ _SENT_BYTES: Final = 64 * 2**20
 #: Seconds before what the server has not taken is sent again, at first and at most; after 15 tries it is the most.
 _PAUSE: Final = 0.02
 _LONGEST: Final = 1.0
-#: So many tries, some 30 s, has what goes to a queue that is never full.
+#: Maximum tries, some 30 s, of a message to a queue that is never full.
 _TRIES: Final = 45
 #: Seconds between two channels that are opened as the server takes nothing on the last one; and channels at most.
 _STALE: Final = 0.3
@@ -154,7 +154,7 @@ class Sending:
     def wait(self) -> asyncio.Future[None]:
         """Return a future that is done at its end."""
         if self._future is None or self._future.cancelled():
-            # Whoever waited for it before was cancelled.
+            # The wait before was cancelled.
             self._future = asyncio.get_running_loop().create_future()
             if self.ended:
                 self._future.set_result(None)

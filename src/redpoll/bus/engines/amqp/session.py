@@ -461,7 +461,7 @@ class Session:
             Rejected: The server refuses it; it is not kept.
             RedpollError: It cannot be; it is not kept.
         """
-        # What is restored on a connection is what was there before it was ready.
+        # Entities are restored on a connection if they were there before it was ready.
         await self.linked()
         generation = self.generation
         self._entities[entity] = None

@@ -86,7 +86,7 @@ def _columns(numbers: int, blobs: int) -> str:
     return ", ".join(_number_at(each) if each < numbers else _bytes_at(each) for each in places)
 
 
-# What each array of a turn does. No two of them are about the same rows, so their order does not matter.
+# The effects of each array of a turn. No two of them are about the same rows, so their order does not matter.
 _PARTS: Final = {
     "puts": f"""INSERT INTO tasks (serial, bits, queue, size, flags, priority, due, expires, body)
         SELECT {_columns(8, 1)} FROM json_each(new.puts);""",  # noqa: S608

@@ -226,7 +226,7 @@ class Foreign:
             raise UsageError("a queue without a name is its consumer's", "pass it to consume()")
         key = thing if isinstance(thing, Exchange) else (thing.name, thing.bindings)
         if self._generation != self._session.generation:
-            # What is not durable may be gone.
+            # Queues and exchanges that are not durable may be gone.
             self._generation = self._session.generation
             self._declared.clear()
         if key in self._declared:
