@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Generic, NoReturn, TypeVar
 
 from redpoll.bus.engine import Clock
@@ -17,6 +17,7 @@ __all__ = [
     "Done",
     "Failed",
     "OutcomeFuture",
+    "called",
     "close_all",
     "fail",
     "is_cancelled",
@@ -125,6 +126,19 @@ def fail(future: asyncio.Future[Any], error: Exception) -> None:
 
 TRUE = Done(True)
 FALSE = Done(False)
+
+
+def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function in a thread, for a future.
+
+    Raises:
+        RuntimeError: It raised what a future cannot, or what would end the loop: StopIteration, SystemExit and the like.
+        BaseException: Otherwise what it raised.
+    """
+    try:
+        return function(*args, **kwargs)
+    except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise RuntimeError(f"the function raised {type(error).__name__}: {error}") from error
 
 
 async def of_thread(future: concurrent.futures.Future[Any]) -> Any:

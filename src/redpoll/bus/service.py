@@ -14,7 +14,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from redpoll.bus.awaitables import of_thread
+from redpoll.bus.awaitables import called, of_thread
 from redpoll.bus.context import CURRENT, Context
 
 __all__ = ["FUTURES", "Service", "Source", "spawner"]
@@ -230,7 +230,7 @@ class Service:
         """Call a plain function in a thread, in this context."""
         if self._executor is None:
             self._executor = concurrent.futures.ThreadPoolExecutor(self.concurrency, "redpoll-bus")
-        call = partial(_called, function, *args, **kwargs)
+        call = partial(called, function, *args, **kwargs)
         return self._loop.run_in_executor(self._executor, copy_context().run, call)
 
     @staticmethod
@@ -244,11 +244,3 @@ class Service:
             else:
                 break
         return result
-
-
-def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        # A future cannot raise the first one, and the others would end the loop.
-        raise RuntimeError(f"the function raised {type(error).__name__}: {error}") from error

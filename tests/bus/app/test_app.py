@@ -88,6 +88,37 @@ async def test_plain_functions_run_in_threads(redpoll_app: AppFactory) -> None:
         assert await waiting.result(10) == "ada"
 
 
+@pytest.mark.parametrize("error", [StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit])
+async def test_what_no_future_can_raise_ends_its_own_function_alone(
+    redpoll_app: AppFactory, error: type[BaseException]
+) -> None:
+    """An empty iterator's end, or sys.exit() in a thread, is the outcome of its task or call; the worker goes on."""
+    app, heard = App(), asyncio.Event()
+
+    @app.task
+    def work() -> None:
+        raise error
+
+    @app.call
+    def answer() -> None:
+        raise error
+
+    @app.on("news")
+    def hear(body: int) -> None:
+        if not body:
+            raise error
+        loop.call_soon_threadsafe(heard.set)
+
+    loop = asyncio.get_running_loop()
+    async with redpoll_app(app):
+        for run in (work.run, answer.call):
+            with pytest.raises((RemoteError, RuntimeError), match=f"the function raised {error.__name__}"):
+                await asyncio.wait_for(run(), 5)
+        for body in range(2):
+            await app.bus.broadcast.send(body, subject="news")
+        await asyncio.wait_for(heard.wait(), 5)
+
+
 async def test_options_of_submitting(redpoll_app: AppFactory) -> None:
     """`prepare` has the options of submitting; `dedup` makes a key of the arguments."""
     app = App()

@@ -51,6 +51,20 @@ def test_callbacks_call_back(bus: BlockingBus) -> None:
     assert seen == [(number, [], "redpoll bus callbacks") for number in (1, 2, 3)]
 
 
+def test_a_callback_that_raises_what_no_future_can_is_called_again(bus: BlockingBus) -> None:
+    """The end of an empty iterator fails its own broadcast, and not all that follow."""
+    seen: list[int] = []
+
+    def callback(broadcast: Broadcast) -> None:
+        seen.append(broadcast.body + next(iter([1] * broadcast.body)))
+
+    with bus.broadcast.subscribe(callback, subject="a") as subscription:
+        for body in range(3):
+            bus.broadcast.send(body, subject="a")
+        until(lambda: seen == [2, 3], "the broadcasts")
+        assert subscription.failed == 1
+
+
 def test_callbacks_of_two_subscriptions_do_not_wait_for_each_other(bus: BlockingBus) -> None:
     """A callback that waits for what another one does is no dead lock."""
     gate = threading.Event()

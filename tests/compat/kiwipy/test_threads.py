@@ -127,6 +127,29 @@ def test_a_failing_subscriber_leaves_the_others_alone(comm: Communicator, caplog
     assert "ZeroDivisionError" in caplog.text
 
 
+@pytest.mark.parametrize("error", [StopIteration, SystemExit, GeneratorExit])
+def test_what_no_future_can_raise_ends_one_task(comm: Communicator, error: type[BaseException]) -> None:
+    """An iterator's end and the like are the outcome of one task or call; the subscriber is called for what follows."""
+    calls: list[Any] = []
+
+    def work(_: object, body: Any, *__: object) -> Any:
+        calls.append(body)
+        if body == "leave":
+            raise error
+        return body
+
+    comm.add_task_subscriber(work)
+    comm.add_rpc_subscriber(work, "adder")
+    comm.add_broadcast_subscriber(work)
+    for send in (comm.task_send, lambda body: comm.rpc_send("adder", body)):
+        with pytest.raises(kiwipy.RemoteException, match=f"the function raised {error.__name__}"):
+            result_of(send("leave"))
+        assert result_of(send("stay")) == "stay"
+    comm.broadcast_send("leave")
+    comm.broadcast_send("stay")
+    until(lambda: calls == ["leave", "stay"] * 3, "the broadcasts")
+
+
 def test_a_queue_of_its_own_with_a_future(comm: Communicator, other: Communicator) -> None:
     """K-09, K-23: in a queue with a name a subscriber may return a future: the sender has one meanwhile, then the value."""
     later = kiwipy.Future()

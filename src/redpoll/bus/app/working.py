@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from redpoll.bus.app.functions import AppCall, AppTask, Desk, Function
 from redpoll.bus.app.middleware import Proceed, Work, chain
-from redpoll.bus.awaitables import close_all
+from redpoll.bus.awaitables import called, close_all
 from redpoll.bus.broadcast import Broadcast, BroadcastSubscription
 from redpoll.bus.engine import Delivery
 from redpoll.bus.rpc.endpoints import expected_exceptions
@@ -221,7 +221,7 @@ class Working:
             if function.is_async:
                 return await call(**values)
             # The thread has the context of the handler: its headers, and whether it is still wanted.
-            run = partial(contextvars.copy_context().run, partial(call, **values))
+            run = partial(contextvars.copy_context().run, partial(called, call, **values))
             return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
         return chain(self._desk.middleware, "handle", last)

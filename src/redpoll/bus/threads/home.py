@@ -21,6 +21,7 @@ from redpoll.blocking.handover import Handover
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.resident import Resident
 from redpoll.blocking.verbs import Attribute, Face, check_blocking, wait
+from redpoll.bus.awaitables import called
 from redpoll.bus.broadcast import BroadcastSubscription
 from redpoll.bus.bus import Bus
 from redpoll.bus.notifications.listener import Listener
@@ -167,11 +168,11 @@ class Home(Resident):
     def in_thread(self, callback: Callable[[Any], object]) -> Callable[[Any], Any]:
         """A coroutine function that calls a plain one in a thread."""
 
-        async def called(value: Any) -> Any:
+        async def call(value: Any) -> Any:
             pool = self._pool("callbacks", THREADS)
-            return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, callback, value)
+            return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, called, callback, value)
 
-        return called
+        return call
 
     def soon(self, callback: Callable[..., object], what: str) -> Callable[..., None]:
         """A plain function that has another one called in the bus's own thread for that, one call after the other.

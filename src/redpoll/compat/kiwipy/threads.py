@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import kiwipy
 
 from redpoll.blocking.verbs import call, wait
-from redpoll.bus.awaitables import of_thread
+from redpoll.bus.awaitables import called, of_thread
 from redpoll.bus.threads.home import Home
 from redpoll.checks import is_async
 from redpoll.compat.kiwipy import defaults
@@ -149,7 +149,7 @@ class RmqThreadCommunicator(kiwipy.Communicator):  # type: ignore[misc]  # it ha
     async def _call(self, subscriber: Callable[..., Any], *args: Any) -> Any:
         if is_async(subscriber):
             return await subscriber(*args)
-        result = await of_thread(self._thread.submit(subscriber, *args))
+        result = await of_thread(self._thread.submit(called, subscriber, *args))
         return await result if inspect.iscoroutine(result) else result
 
     def _wait(self, method: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
