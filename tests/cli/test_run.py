@@ -358,8 +358,10 @@ def test_dry_run(tmp_path: Path) -> None:
 def test_what_cannot_be_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An app that is not there, or none, or a queue without a function ends with 2; so does an engine of one process."""
     (tmp_path / "wrong.py").write_text("app = 3\n")
+    (tmp_path / "script.py").write_text("import sys\nsys.exit(0)\n")
     for name, text in (
         ("nowhere", "No module named"),
+        ("script", "script cannot be imported: SystemExit: 0"),
         ("wrong", "is int, not a redpoll.App"),
         ("wrong:b", "attribute 'b'"),
     ):

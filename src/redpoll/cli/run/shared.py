@@ -67,7 +67,7 @@ def load(name: str) -> App:
         found: object = importlib.import_module(module)
         for each in (attribute or "app").split("."):
             found = getattr(found, each)
-    except Exception as error:  # a module may raise anything
+    except (Exception, SystemExit) as error:  # a module may raise anything, or be a script that ends
         raise UsageError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, App):
         raise UsageError(f"{name} is {type(found).__name__}, not a redpoll.App", "name it as module:attribute")
