@@ -405,3 +405,26 @@ async def test_29_a_worker_that_stops(rabbitmq: Broker) -> None:
             claim.set_result(None)
         assert len(done) == len(begun) == 2
         assert sorted([*done, *rest]) == list(range(20))
+
+
+async def test_a_cancelled_subscription_leaves_no_queue(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription that is cancelled while its queue is declared leaves none, though its bus goes on."""
+    ask = Channel.ask
+    declared: list[str] = []
+
+    def cancelling(channel: Channel, name: str, *arguments: Any) -> asyncio.Future[tuple[Any, ...]]:
+        asked = ask(channel, name, *arguments)
+        if name == "queue.declare" and arguments[1].startswith("redpoll.events."):
+            declared.append(arguments[1])
+            subscribing.cancel()
+        return asked
+
+    async with redpoll.connect(rabbitmq.url) as bus:
+        monkeypatch.setattr(Channel, "ask", cancelling)
+        subscribing = asyncio.ensure_future(bus.engine.subscribe(["a.*"]))
+        await asyncio.wait((subscribing,))
+        monkeypatch.undo()
+        assert subscribing.cancelled()
+        assert declared
+        await bus.queues.declare("q")
+        await until(lambda: not set(declared) & set(rabbitmq.queues()), "its queue to be deleted")

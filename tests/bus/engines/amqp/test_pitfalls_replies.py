@@ -7,12 +7,14 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 import redpoll
-from redpoll.errors import NoRoute, RedpollError, SpecConflict
+from redpoll.bus.engine import Listener
+from redpoll.bus.engines.amqp.handles import AmqpDelivery
+from redpoll.errors import NoRoute, RedpollError, SpecConflict, TaskCancelled
 from tests.bus.engines.amqp.support import Way, elapse, pair, states, until, within
 from tests.rabbitmq import Broker
 
@@ -58,6 +60,67 @@ async def test_30_expired_calls_are_not_begun(rabbitmq: Broker) -> None:
             await first
             assert await bus.rpc.call("calls", None, "last", timeout=10) == "last"
     assert begun == ["first", "last"]
+
+
+async def test_30_cancelled_calls_are_not_begun(rabbitmq: Broker) -> None:
+    """A call that is cancelled while it waits in its queue is not begun, nor is a stream."""
+    begun: list[str] = []
+    go = asyncio.Event()
+
+    class Served:
+        async def wait(self, name: str) -> None:
+            begun.append(name)
+            await go.wait()
+
+        async def count(self) -> AsyncIterator[int]:
+            begun.append("stream")
+            while True:
+                yield len(begun)
+
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(rabbitmq.url) as other:
+        async with other.rpc.serve("calls", Served(), concurrency=1):
+            first = asyncio.ensure_future(bus.rpc.call("calls", "wait", {"name": "first"}, timeout=20))
+            await until(lambda: begun, "the first call")
+            async with redpoll.connect(rabbitmq.url) as leaving:
+                call = asyncio.ensure_future(leaving.rpc.call("calls", "wait", {"name": "cancelled"}, timeout=20))
+                part = asyncio.ensure_future(anext(leaving.rpc.stream("calls", "count")))
+                await elapse(0.2)
+                call.cancel()
+                part.cancel()
+                await asyncio.wait((call, part))
+                del part
+            go.set()
+            await within(first)
+            await within(bus.rpc.call("calls", "wait", {"name": "last"}, timeout=10))
+    assert begun == ["first", "last"]
+
+
+async def test_30_cancelled_in_the_turn_that_it_came(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is cancelled after it was handed out and before it is begun is not put into its queue again."""
+    begun: list[str] = []
+
+    async def serve(value: str) -> str:
+        begun.append(value)
+        return value
+
+    listen = AmqpDelivery.listen
+
+    def cancelled(delivery: AmqpDelivery, listener: Listener) -> None:
+        if not begun and not delivery.cancelled and len(came) < 2:
+            came.append(delivery.id)
+            delivery.cancel("nobody waits for it")
+        listen(delivery, listener)
+
+    came: list[str] = []
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(rabbitmq.url) as other:
+        async with other.rpc.serve("calls", serve):
+            monkeypatch.setattr(AmqpDelivery, "listen", cancelled)
+            with pytest.raises(TaskCancelled):
+                await bus.rpc.call("calls", None, "cancelled", timeout=10)
+            monkeypatch.undo()
+            assert await bus.rpc.call("calls", None, "last", timeout=10) == "last"
+    assert begun == ["last"]
+    assert len(came) == 1
 
 
 @pytest.mark.parametrize("whose", ["caller", "server"])

@@ -266,6 +266,9 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             delivery.bury(f"it was handed out {delivery.attempt - 1} times")
         elif isinstance(expires, int | float) and time.time() > expires:
             delivery.expire()
+        elif self._accept and (reason := desk.inbox.withdrawn.pop(delivery.id, None)) is not None:
+            # A task is not withdrawn by this: who cancelled it was told that it cannot be.
+            delivery.withdraw(reason)
         elif self._name in delivery.excluded:
             delivery.pass_on()
         elif self._closed or len(self.deliveries) >= self._credit:
@@ -388,7 +391,8 @@ class AmqpSubscription(EngineSubscription):
             f"{self._name}.{session.generation}.{next(_consumers)}", self.patterns, self._waiting
         )
         async with session.incoming.opening(self._lost) as channel:
-            await channel.ask("queue.declare", 0, name, bits, arguments)
+            # It is deleted with its last consumer, so it has one before this can be cancelled.
+            channel.ask("queue.declare", 0, name, bits, arguments)
             await channel.consume(name, "events", self._came, self._cancelled, unacknowledged=True)
             # From here on events come.
             for exchange, key in bindings:

@@ -288,6 +288,9 @@ class AmqpDelivery(EngineDelivery):
             self._settle()
             self._end("expired")
             return TRUE
+        if self._accepted and self._cancelled:
+            # Nobody would cancel it again.
+            return self.withdraw(self._cancelled)
         if requeue and blame and spec is not None and spec.max_attempts is not None:
             requeue = self.attempt < spec.max_attempts
         if not requeue:
@@ -368,6 +371,10 @@ class AmqpDelivery(EngineDelivery):
     def expire(self) -> None:
         """End it as expired, before it is begun."""
         self._finish(Outcome(OutcomeKind.EXPIRED, None, "it was not begun in time"), "expired")
+
+    def withdraw(self, reason: str) -> Awaitable[bool]:
+        """End it as cancelled, before it is begun."""
+        return self._finish(Outcome(OutcomeKind.CANCELLED, None, reason), "cancelled")
 
     def adopt(self, channel: Channel, tag: int) -> None:
         """Go on with it on another channel: it came again while it is being done here."""

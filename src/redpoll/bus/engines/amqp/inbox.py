@@ -35,6 +35,8 @@ _PREFETCH: Final = 1_000
 _HEARD: Final = 1.0
 #: Seconds that a message of a publisher waits for its worker.
 _TOLD_MS: Final = "30000"
+#: Calls that were cancelled before they came, which are remembered; the oldest is forgotten first.
+_WITHDRAWN: Final = 10_000
 _EXPIRED: Final = Outcome(OutcomeKind.EXPIRED, None, "its deadline passed")
 
 
@@ -69,6 +71,7 @@ class Inbox:
         name: Name of its queue.
         watches: The tasks that are watched, by their ids.
         working: The deliveries that are open here, by the ids of their tasks.
+        withdrawn: Why tasks were cancelled that are not here: a call may still wait in its queue, or be on its way.
         foreign: Takes what is none of these, of other programs.
         ended: Is called with the id of each task that ended.
         came: Is called with the name of a queue, for its level of priority, when a worker of it has ended a task.
@@ -80,6 +83,7 @@ class Inbox:
         self.name = name
         self.watches: dict[str, Watch] = {}
         self.working: dict[str, EngineDelivery] = {}
+        self.withdrawn: dict[str, str] = {}
         self.foreign: Callable[[Content], object] | None = None
         self.ended: Callable[[str], object] = bool
         self.came: Callable[[str], object] = bool
@@ -180,14 +184,19 @@ class Inbox:
 
     def _told(self, content: Content, task: str) -> None:
         delivery = self.working.get(task)
-        if delivery is None:
-            return
         properties = content.properties
+        reason = str((properties.headers or {}).get("reason", "it was cancelled"))
+        if delivery is None:
+            if properties.type == m.CANCEL:
+                self.withdrawn[task] = reason
+                if len(self.withdrawn) > _WITHDRAWN:
+                    del self.withdrawn[next(iter(self.withdrawn))]
+            return
         if content.arguments[3] == CONTROL and properties.reply_to:
             here = Properties(delivery_mode=1, correlation_id=task, reply_to=self.name, type=m.HERE)
             self._publisher.send(Sending("", properties.reply_to, here, b""))
         if properties.type == m.CANCEL:
-            delivery.cancel(str((properties.headers or {}).get("reason", "it was cancelled")))
+            delivery.cancel(reason)
         else:
             delivery.tell(m.envelope_of(properties, content.body))
 
