@@ -403,6 +403,28 @@ async def test_a_list_of_queues_that_is_deleted(rabbitmq: Broker) -> None:
         await until(lambda: rabbitmq.channels() == channels, "no more channels than before")
 
 
+async def test_a_record_that_no_program_wrote(rabbitmq: Broker) -> None:
+    """A record in the list of queues that cannot be decoded, however deep, is skipped: no connection is lost to it."""
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(rabbitmq.url) as late:
+        await engine_of(late).declare(QueueSpec("before"))
+        seen: list[str] = []
+        bus.status.watch(lambda state, _: seen.append(state.value))
+        for body in (
+            b"[" * 100_000,
+            b"[]",
+            b"null",
+            b"\xff",
+            b'{"name": 1}',
+            b'{"name": "x", "change": "new", "spec": 7}',
+        ):
+            await bus.foreign.publish(body, exchange="", key="redpoll.queues")
+        await engine_of(late).declare(QueueSpec("behind"))
+        await until(lambda: "behind" in engine_of(bus).catalogue.specs, "the settings behind it")
+        assert set(seen) <= {"ready"}
+        async with redpoll.connect(rabbitmq.url) as new:
+            await until(lambda: {"before", "behind"} <= set(engine_of(new).catalogue.specs), "the settings")
+
+
 async def test_a_program_begins_with_all_settings(rabbitmq: Broker) -> None:
     """A program that has just begun knows what others declared long ago, many queues too, and consumes by it."""
     async with redpoll.connect(rabbitmq.url) as bus:

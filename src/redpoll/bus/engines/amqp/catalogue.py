@@ -26,7 +26,6 @@ from redpoll.bus.engines.amqp.publishing import Publisher, Sending
 from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.engines.amqp.wire import Content, Properties
 from redpoll.bus.records import QueueSpec
-from redpoll.errors import RedpollError
 
 __all__ = ["Catalogue"]
 
@@ -199,7 +198,7 @@ class Catalogue:
                 name, spec = _read(record)
                 if record["change"] != "new" or self._reading.get(name) is None:
                     self._reading[name] = spec
-        except (ValueError, KeyError, TypeError, RedpollError) as error:
+        except Exception as error:  # noqa: BLE001  # any client may write to the list
             _log.warning("a record in the list of queues cannot be read: %s", error)
         if self._reading is not None:
             self._look_soon()
