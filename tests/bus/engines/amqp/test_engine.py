@@ -13,6 +13,7 @@ import redpoll
 from redpoll.bus import Bus, Envelope, Outcome, OutcomeKind, Payloads, QueueSpec
 from redpoll.bus.engines.amqp.engine import AmqpEngine
 from redpoll.bus.engines.amqp.link import Channel, Rejected
+from redpoll.bus.engines.amqp.session import Entity
 from redpoll.bus.state import EngineState
 from redpoll.errors import DialFailed, NotAuthorized, NotConfirmed, SpecConflict, Unsupported
 from redpoll.testing.certificates import Certificates
@@ -138,6 +139,30 @@ async def test_one_that_cannot_be_restored_is_parked(rabbitmq: Broker) -> None:
         consumers[1].restore = refused  # type: ignore[method-assign]
         await bus.status.wait_for(EngineState.READY)
         assert consumers[1].active
+
+
+async def test_one_that_is_refused_again_pauses(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inbox is made anew at once when it was deleted; where that is refused, pauses grow."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        session, inbox = engine_of(bus).session, engine_of(bus).inbox
+        pauses: list[float] = []
+        again = session._try_again
+
+        async def noted(entity: Entity, pause: float, generation: int) -> None:
+            pauses.append(pause)
+            await again(entity, pause, generation)
+
+        async def refused() -> None:
+            raise Rejected(403, "access refused")
+
+        monkeypatch.setattr(session, "_try_again", noted)
+        monkeypatch.setattr(inbox, "restore", refused)
+        await session.ask("queue.delete", 0, inbox.name, 0)
+        await until(lambda: len(pauses) == 3, "the second attempt")
+        assert 0.0 == pauses[0] < pauses[1] < pauses[2]
+        monkeypatch.undo()
+        await bus.status.wait_for(EngineState.READY)
+        assert inbox.name in rabbitmq.queues()
 
 
 class Slow:

@@ -522,7 +522,7 @@ class Session:
         await asyncio.sleep(pause)
         if generation == self.generation and self.ready and entity in self._entities:
             with suppress(Broken):  # it will be restored on the next connection
-                await self._restore(entity, min(pause * 2, _SELDOM), _RESTORING_AGAIN)
+                await self._restore(entity, min(pause * 2 or _AGAIN, _SELDOM), _RESTORING_AGAIN)
             self._show()
 
     def restore_soon(self, entity: Entity, reason: str, pause: float = 0.0) -> None:
