@@ -14,6 +14,7 @@ import pytest
 import redpoll
 from redpoll.bus.engine import Listener
 from redpoll.bus.engines.amqp.handles import AmqpDelivery
+from redpoll.bus.engines.amqp.submitting import Submit
 from redpoll.errors import NoRoute, RedpollError, SpecConflict, TaskCancelled
 from tests.bus.engines.amqp.support import Way, elapse, pair, states, until, within
 from tests.rabbitmq import Broker
@@ -93,6 +94,31 @@ async def test_30_cancelled_calls_are_not_begun(rabbitmq: Broker) -> None:
             await within(first)
             await within(bus.rpc.call("calls", "wait", {"name": "last"}, timeout=10))
     assert begun == ["first", "last"]
+
+
+async def test_30_cancelled_in_the_turn_that_it_is_confirmed(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that is cancelled in the turn in which RabbitMQ confirms its call cancels the call all the same."""
+
+    async def serve(_: None) -> None:
+        await asyncio.Event().wait()
+
+    end = Submit.end
+
+    def confirmed(submit: Submit, error: RedpollError | None) -> None:
+        end(submit, error)
+        call.cancel()
+
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(rabbitmq.url) as other:
+        server = other.rpc.serve("calls", serve)
+        async with server:
+            monkeypatch.setattr(Submit, "end", confirmed)
+            call = asyncio.ensure_future(bus.rpc.call("calls", None, timeout=60))
+            await asyncio.wait((call,))
+            monkeypatch.undo()
+            assert call.cancelled()
+            # It has ended, or is not begun.
+            await elapse(1.0)
+            assert repr(server).endswith(" 0 calls>")
 
 
 async def test_30_cancelled_in_the_turn_that_it_came(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

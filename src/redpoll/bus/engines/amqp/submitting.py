@@ -65,9 +65,11 @@ class Submit(Sending):
             self._alarm.cancel()
         if self._retry is not None:
             self._retry.cancel()
-        unwatch, self._unwatch = self._unwatch, None
-        if error is not None and unwatch is not None:
-            unwatch(self, False)
+        if error is not None:
+            unwatch, self._unwatch = self._unwatch, None
+            if unwatch is not None:
+                unwatch(self, False)
+        # Else its waiter may still be cancelled in this turn: then nobody has its receipt.
         super().end(error)
         if error is None:
             desk = self._desk
