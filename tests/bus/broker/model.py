@@ -59,6 +59,10 @@ class Held:
     accepted: bool = False
     begun: bool = False
 
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """Print it in a failing example, without the whole broker that it refers to."""
+        printer.text(str(self.id))
+
 
 @dataclass
 class Worker:
@@ -70,6 +74,10 @@ class Worker:
     consumers: dict[str, Consumer] = field(default_factory=dict)
     held: dict[int, Held] = field(default_factory=dict)
 
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """Print it in a failing example, without the whole broker that it refers to."""
+        printer.text(self.name)
+
 
 def _picture(broker: Broker, payload: Callable[[Task], Any]) -> dict[str, Any]:
     """What of a broker survives a restart of it, where all was written."""
@@ -80,14 +88,15 @@ def _picture(broker: Broker, payload: Callable[[Task], Any]) -> dict[str, Any]:
         mine = [each for each in broker.tasks.found.values() if each.queue is queue]
         held = {each.id: each.token if TAKEN <= each.state <= ACCEPTED else 0 for each in mine}
         tasks = {each.id: (payload(each), *_history(each), held[each.id]) for each in mine}
-        dead = {each.id: (payload(each), *_history(each)) for each in queue.dead.values()}
+        # One that is redriven begins anew: how many workers it took with it is not kept.
+        dead = {each.id: (payload(each), *_history(each, dead=True)) for each in queue.dead.values()}
         found[queue.name] = (queue.spec, queue.paused, tasks, dead, queue.bytes, queue.dead_bytes)
     return found
 
 
-def _history(task: Task) -> tuple[Any, ...]:
+def _history(task: Task, *, dead: bool = False) -> tuple[Any, ...]:
     extra = task.more
-    return task.flags, extra.priority, extra.attempts, extra.lost, extra.history, extra.origin
+    return task.flags, extra.priority, extra.attempts, None if dead else extra.lost, extra.history, extra.origin
 
 
 class BrokerModel(RuleBasedStateMachine):
