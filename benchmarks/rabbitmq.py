@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -25,6 +26,8 @@ INSTALL = "apt-get install rabbitmq-server"
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 #: Erlang's directory of nodes, which the server would otherwise start by itself and leave running, and its command line.
 DAEMON, CALL = "epmd", "erl_call"
+#: Numbers the calls of this process: a server refuses two connections at a time by one name.
+CALLS = itertools.count()
 #: Ends a process with the thread that started it, however that ends.
 GUARD = ("setpriv", "--pdeathsig", "KILL")
 
@@ -185,8 +188,9 @@ class Server:
         Raises:
             RuntimeError: It does not answer, or the expression failed.
         """
+        caller = f"c{os.getpid()}x{next(CALLS)}"  # the name that it takes at random is that of every call of the same second
         done = subprocess.run(
-            [CALL, "-r", "-sname", self.name, "-e"],  # its cookie is in the file that the server has it from
+            [CALL, "-h", caller, "-sname", self.name, "-e"],  # its cookie is in the file that the server has it from
             input=f"{expression}.\n",
             env=self._environment,
             capture_output=True,
