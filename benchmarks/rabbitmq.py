@@ -188,7 +188,8 @@ class Server:
         Raises:
             RuntimeError: It does not answer, or the expression failed.
         """
-        caller = f"c{os.getpid()}x{next(CALLS)}"  # the name that it takes at random is that of every call of the same second
+        # The name that it takes at random is that of every call of the same second.
+        caller = f"c{os.getpid()}x{next(CALLS)}"
         done = subprocess.run(
             [CALL, "-h", caller, "-sname", self.name, "-e"],  # its cookie is in the file that the server has it from
             input=f"{expression}.\n",
