@@ -32,8 +32,6 @@ HANDS_ON = {"redpoll.blocking.connecting"}
 
 # What still stands in a circle of imports, those for types included: it only shrinks.
 IN_CIRCLES = {
-    "redpoll.blocking": "base feed held loop_node received sending",
-    "redpoll.nq.core": "comm making",
     "redpoll.wiring": "binding board events exchange joining pipe port ports trunk",
 }
 CIRCLES = {f"{package}.{name}" for package, names in IN_CIRCLES.items() for name in names.split()}

@@ -9,7 +9,7 @@ import pytest
 
 from redpoll import Abandoned
 from redpoll.blocking import QueueNode
-from redpoll.blocking.held import Held, warn_of
+from redpoll.blocking.feed import Held, warn_of
 from tests.blocking.support import PATIENCE, make, to
 
 

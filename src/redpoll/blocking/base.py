@@ -1,4 +1,4 @@
-"""The base of both nodes for threads: start and stop, sending, properties."""
+"""The base of both nodes for threads: start and stop, sending, properties; and their received messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 from redpoll.address import Address
 from redpoll.blocking.batch import send_all
 from redpoll.blocking.loop_node import LoopNode
+from redpoll.blocking.received import ReceivedMessage
 from redpoll.blocking.resident import Resident
 from redpoll.blocking.sending import Sending
 from redpoll.config import Config
 from redpoll.errors import Closed, MessageTooLarge, UsageError
 from redpoll.message import Message
 from redpoll.node.hooks import NodeEvents, PeerInfo
+from redpoll.node.received import HandedOut
 from redpoll.node.sending import (
     ACKNOWLEDGED,
     REQUEST,
@@ -33,9 +35,8 @@ from redpoll.tls import TLS
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
-    from redpoll.blocking.received import Received
 
-__all__ = ["BlockingNode"]
+__all__ = ["BlockingNode", "Received", "Taken", "hand_out"]
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -49,6 +50,52 @@ else:
 ResultT = TypeVar("ResultT")
 
 
+class Received(ReceivedMessage[DataT]):
+    """A message received by a node for threads. It ends once: released (the work is done) or refused.
+
+    All methods may be called from any thread. As a context manager it is released on leaving, and refused on an exception,
+    unless it has ended before. `data` stays valid after the end. `deadline` is on the clock of `time.monotonic()`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def node(self) -> BlockingNode[Any]:  # type: ignore[override]
+        """The node that received it."""
+        facade: BlockingNode[Any] = self.link.connection.keeper.node.facade
+        return facade
+
+
+class Taken(HandedOut, Received[DataT]):  # type: ignore[override]  # attributes of a Received are set in its message
+    """A message that its receiver has to end: handed out if `Config.auto_release` is not True."""
+
+    __slots__ = ("_message",)
+
+
+def hand_out(message: Received[DataT], mode: bool | str) -> Received[DataT]:
+    """Return a pulled message as its consumer gets it if the library does not release it later.
+
+    Args:
+        message: The pulled message.
+        mode: `Config.auto_release`, "get" or False.
+    """
+    if mode == "get":
+        message.release()
+        return message
+    return Taken(message)
+
+
+class _LoopNode(LoopNode):
+    """The node on the loop, whose messages know the node for threads."""
+
+    _received = Received
+    _handed_out = Taken  # type: ignore[assignment]  # as that of `_received`
+
+    def __init__(self, facade: BlockingNode[Any], handler: Callable[[Any], Any] | None, config: Config) -> None:
+        super().__init__(handler, config)
+        self.facade = facade
+
+
 class BlockingNode(Resident, Generic[DataT]):
     """A node on the loop thread that all such nodes of the process share; every method may be called from any thread.
 
@@ -57,7 +104,7 @@ class BlockingNode(Resident, Generic[DataT]):
     """
 
     def __init__(self, handler: Callable[[Any], Any] | None, config: Config) -> None:
-        self._node = LoopNode(self, handler, config)
+        self._node = _LoopNode(self, handler, config)
         self._encode = self._node._encode
         self._kind = ACKNOWLEDGED if config.acknowledge else 0
         self._timeout = config.timeout

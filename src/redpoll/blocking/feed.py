@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 import weakref
 from _thread import start_new_thread
 from collections import deque
@@ -11,14 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from redpoll.blocking.handover import Handover
-from redpoll.blocking.held import Held
-from redpoll.blocking.received import Received
-from redpoll.blocking.thread_queue import ThreadQueue
+from redpoll.blocking.received import ReceivedMessage
+from redpoll.blocking.thread_queue import Slot, ThreadQueue
 from redpoll.errors import Abandoned, Closed, Withdrawn
 from redpoll.node.completion import Completion
 from redpoll.node.pulling import Consumers
 
-__all__ = ["BURST", "GIVE_BACK", "Feed"]
+__all__ = ["BURST", "GIVE_BACK", "Feed", "Held", "warn_of"]
 
 #: Maximum messages per burst, as far as slots allow. Larger bursts save wake-ups; smaller ones let the sender proceed
 #: earlier.
@@ -31,7 +31,54 @@ GIVE_BACK = 0.05
 _TIMELESS = 6
 
 
-class Feed(ThreadQueue[Received[Any]]):
+class Held(Slot[ReceivedMessage[Any]]):
+    """The message that a thread or a loop pulled last and has not ended; dropping this object abandons it.
+
+    Attributes:
+        feed: The feed that it was pulled from.
+        item: The message; None if its consumer no longer has to end it.
+    """
+
+    __slots__ = ("feed",)
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__()
+        self.feed = feed
+
+    def release(self) -> None:
+        """Release the message, if the consumer received it."""
+        message = self.item
+        if message is not None and self.seen:
+            self.feed.release(message)
+            self.item = None
+
+    def abandon(self) -> ReceivedMessage[Any] | None:
+        """Refuse and return the message; return None if there is none, or it has ended."""
+        message, self.item = self.item, None
+        if message is None or message.ended:
+            return None
+        message._refuse(Abandoned.code, "its consumer left without ending it")
+        return message
+
+    def __del__(self) -> None:
+        try:
+            left = self.abandon()
+        except (ValueError, AttributeError):  # in a child of the process; or interrupted before it was made
+            return
+        if left is not None:
+            warn_of(left)
+
+
+def warn_of(message: ReceivedMessage[Any]) -> None:
+    """Warn that a message was abandoned."""
+    warnings.warn(
+        f"{message!r} was refused as Abandoned: its consumer dropped it without ending it: release or refuse it first",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+class Feed(ThreadQueue[ReceivedMessage[Any]]):
     """Hands the messages of one node to threads.
 
     When a thread waits and no message is ready, the loop takes as many as slots allow. Until a thread pulls a message, its
@@ -42,7 +89,7 @@ class Feed(ThreadQueue[Received[Any]]):
     def __init__(self) -> None:
         super().__init__("node")
         #: Messages to release; needs no lock.
-        self._released: deque[Received[Any]] = deque()
+        self._released: deque[ReceivedMessage[Any]] = deque()
         self._releasing = False
         self._holders: weakref.WeakSet[Held] = weakref.WeakSet()
         # Used by the loop alone
@@ -53,7 +100,7 @@ class Feed(ThreadQueue[Received[Any]]):
         self._timer: asyncio.TimerHandle | None = None
         self._taken_before = 0
         #: Messages that were refused because the node stopped while a consumer held them.
-        self.abandoned: list[Received[Any]] = []
+        self.abandoned: list[ReceivedMessage[Any]] = []
 
     # For threads
 
@@ -64,7 +111,7 @@ class Feed(ThreadQueue[Received[Any]]):
             self._holders.add(held)
         return held
 
-    def pull(self, held: Held, timeout: float | None) -> Received[Any] | None:
+    def pull(self, held: Held, timeout: float | None) -> Any:
         """Wait for a message that has a slot, and decode it.
 
         Args:
@@ -85,7 +132,7 @@ class Feed(ThreadQueue[Received[Any]]):
             return self.take(held, time.monotonic() + timeout)
         return self.pull_nowait(held)
 
-    def pull_nowait(self, held: Held) -> Received[Any] | None:
+    def pull_nowait(self, held: Held) -> Any:
         """Pull a message without waiting for one to arrive."""
         if self._handover.forked:
             self._handover.check()
@@ -97,7 +144,7 @@ class Feed(ThreadQueue[Received[Any]]):
             message = self.take(held, waits=False)
         return message
 
-    def release(self, message: Received[Any]) -> None:
+    def release(self, message: ReceivedMessage[Any]) -> None:
         """Release a message, together with others of the same burst."""
         if message.ended:
             return
@@ -131,13 +178,13 @@ class Feed(ThreadQueue[Received[Any]]):
     def _ask(self) -> None:
         self._handover.post(self._want)
 
-    def _came_back(self, item: Received[Any]) -> None:
+    def _came_back(self, item: ReceivedMessage[Any]) -> None:
         if self._closed:
             item._refuse(Abandoned.code, "its consumer was interrupted")
         else:
             self._handover.post(self._watch)
 
-    def _is_fit(self, message: Received[Any]) -> bool:
+    def _is_fit(self, message: ReceivedMessage[Any]) -> bool:
         """Return True if a message's deadline has not passed and the serializer can decode it; refuse it otherwise."""
         if message.ended:  # meanwhile; a thread that was interrupted pulled it before
             return False
@@ -213,7 +260,7 @@ class Feed(ThreadQueue[Received[Any]]):
     def _give_back(self) -> None:
         """Return messages to the inbox that no thread has pulled since the last call."""
         self._timer = None
-        messages: list[Received[Any]] = []
+        messages: list[ReceivedMessage[Any]] = []
         with self._lock:
             if self._ready and self._taken == self._taken_before:
                 messages = list(self._ready)
@@ -239,7 +286,7 @@ class Feed(ThreadQueue[Received[Any]]):
         if batch:
             self._completion.release_many(batch)
 
-    def take_back(self, message: Received[Any]) -> bool:
+    def take_back(self, message: ReceivedMessage[Any]) -> bool:
         """Refuse a message that its sender withdrew; return False if a thread has pulled it."""
         with self._lock:
             if message not in self._ready:

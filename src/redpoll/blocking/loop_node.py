@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.feed import Feed
-from redpoll.blocking.received import Received, Taken
+from redpoll.blocking.received import ReceivedMessage
 from redpoll.blocking.sending import Sending
 from redpoll.config import Config
 from redpoll.message import Message
 from redpoll.node import Node
 from redpoll.node.pulling import Consumers
+from redpoll.node.received import HandedOut
 from redpoll.node.sending import submit
 
 if TYPE_CHECKING:
-    from redpoll.blocking.base import BlockingNode
     from redpoll.blocking.handover import Handover
 
 __all__ = ["LoopNode"]
@@ -25,7 +25,6 @@ class LoopNode(Node[Any]):
     """A node whose messages go to threads.
 
     Args:
-        facade: The node for threads.
         handler: As for `Node`; None for a node that is pulled from.
         config: The options.
 
@@ -34,14 +33,11 @@ class LoopNode(Node[Any]):
         feed: Hands its messages to threads; None if it has a handler.
     """
 
-    _received = Received
-    _handed_out = Taken  # type: ignore[assignment]  # as that of `_received`
     _on_loop = False
     handover: Handover
 
-    def __init__(self, facade: BlockingNode[Any], handler: Callable[[Any], Any] | None, config: Config) -> None:
+    def __init__(self, handler: Callable[[Any], Any] | None, config: Config) -> None:
         super().__init__(handler, config)
-        self.facade = facade
         self.feed = Feed() if handler is None else None
 
     async def _start(self) -> None:
@@ -73,13 +69,13 @@ class LoopNode(Node[Any]):
         """Report a failed send whose future was dropped unseen."""
         self._peers.failures.tell(message, error)
 
-    def take_back(self, message: Received[Any]) -> bool:
+    def take_back(self, message: ReceivedMessage[Any]) -> bool:
         """Refuse a message that its sender withdrew; return False if a thread has pulled it."""
         return self.feed is not None and self.feed.take_back(message)
 
-    def refuse(self, message: Received[Any], code: int, text: str) -> None:
+    def refuse(self, message: ReceivedMessage[Any], code: int, text: str) -> None:
         """Refuse a message at once."""
-        self._peers.completion.refuse(message._message if isinstance(message, Taken) else message, code, text)
+        self._peers.completion.refuse(message._message if isinstance(message, HandedOut) else message, code, text)
 
     def stop_unstarted(self) -> None:
         """Mark a node that was never started as stopped."""

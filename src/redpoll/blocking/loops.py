@@ -6,12 +6,11 @@ from _thread import start_new_thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from redpoll.blocking.received import hand_out
+from redpoll.blocking.base import Received, hand_out
 from redpoll.errors import Closed
 
 if TYPE_CHECKING:
     from redpoll.blocking.feed import Feed
-    from redpoll.blocking.received import Received
 
 __all__ = ["Messages", "Take"]
 
@@ -39,7 +38,7 @@ class Messages(Generic[DataT]):
         held = self._held
         held.release()
         try:
-            message = self._feed.pull(held, None)
+            message: Received[DataT] | None = self._feed.pull(held, None)
         except Closed:
             self._uncount()
             raise StopIteration from None
@@ -76,7 +75,7 @@ class Take(Generic[DataT]):
 
     def __enter__(self) -> Received[DataT]:
         try:
-            message = self._feed.pull(self._held, self._timeout)
+            message: Received[DataT] | None = self._feed.pull(self._held, self._timeout)
         except BaseException:
             if self._held.item is not None:
                 # Ctrl-C, twice. No third one can interrupt before this one call.

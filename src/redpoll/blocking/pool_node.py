@@ -10,8 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
-from redpoll.blocking.base import BlockingNode
-from redpoll.blocking.received import Received
+from redpoll.blocking.base import BlockingNode, Received
 from redpoll.checks import is_async
 from redpoll.config import Config
 from redpoll.errors import Busy, ShuttingDown, UsageError

@@ -6,11 +6,9 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
-from redpoll.blocking.base import BlockingNode
-from redpoll.blocking.feed import Feed
-from redpoll.blocking.held import Held, warn_of
+from redpoll.blocking.base import BlockingNode, Received, hand_out
+from redpoll.blocking.feed import Feed, Held, warn_of
 from redpoll.blocking.loops import Messages, Take
-from redpoll.blocking.received import Received, hand_out
 from redpoll.config import Config
 from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import UNSET, Unset, check_seconds
@@ -77,6 +75,7 @@ class QueueNode(BlockingNode[DataT]):
             held = self._mine.held = self._feed().hold()
         if held.item is not None:
             held.release()
+        message: Received[DataT] | None
         message = held.feed.pull(held, timeout) if block else held.feed.pull_nowait(held)
         if message is None:
             raise queue.Empty

@@ -1,22 +1,18 @@
-"""Received messages of nodes for threads."""
+"""The operations of a message received by a node for threads. `Received` in base.py adds its node."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from redpoll.blocking.futures import new_lock
 from redpoll.errors import Abandoned
 from redpoll.node import Received as NodeReceived
-from redpoll.node.received import HandedOut
 from redpoll.platforms import after_fork
 
-if TYPE_CHECKING:
-    from redpoll.blocking.base import BlockingNode
-
-__all__ = ["Received", "Taken", "hand_out"]
+__all__ = ["ReceivedMessage"]
 
 DataT = TypeVar("DataT")
 
@@ -31,22 +27,12 @@ def _new_lock() -> None:
 after_fork(_new_lock)
 
 
-class Received(NodeReceived[DataT]):
-    """A message received by a node for threads. It ends once: released (the work is done) or refused.
-
-    All methods may be called from any thread. As a context manager it is released on leaving, and refused on an exception,
-    unless it has ended before. `data` stays valid after the end. `deadline` is on the clock of `time.monotonic()`.
-    """
+class ReceivedMessage(NodeReceived[DataT]):
+    """A received message, and its end; see `Received`."""
 
     __slots__ = ("_ending", "_given_up", "_read")
 
     _given_up: threading.Event
-
-    @property
-    def node(self) -> BlockingNode[Any]:  # type: ignore[override]
-        """The node that received it."""
-        facade: BlockingNode[Any] = self.link.connection.keeper.node.facade
-        return facade
 
     @property
     def ended(self) -> bool:
@@ -128,22 +114,3 @@ class Received(NodeReceived[DataT]):
         frame = self.frame
         self.frame = (*frame[:5], data, *frame[6:])
         self._read = True
-
-
-class Taken(HandedOut, Received[DataT]):  # type: ignore[override]  # attributes of a Received are set in its message
-    """A message that its receiver has to end: handed out if `Config.auto_release` is not True."""
-
-    __slots__ = ("_message",)
-
-
-def hand_out(message: Received[DataT], mode: bool | str) -> Received[DataT]:
-    """Return a pulled message as its consumer gets it if the library does not release it later.
-
-    Args:
-        message: The pulled message.
-        mode: `Config.auto_release`, "get" or False.
-    """
-    if mode == "get":
-        message.release()
-        return message
-    return Taken(message)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from redpoll.blocking.handover import Handover, LoopFuture
 from redpoll.node.sending import Queued, read_answer
-
-if TYPE_CHECKING:
-    from redpoll.blocking.loop_node import LoopNode
 
 __all__ = ["Sending"]
 
 
 # The message of a sending that is done.
 _GONE: Any = None
+
+
+class _LoopNode(Protocol):
+    """The node on the loop, as its sendings use it."""
+
+    handover: Handover
+
+    def unheard(self, message: Any, error: BaseException, /) -> None:
+        """Report a failed send whose future was dropped unseen."""
 
 
 class _Unheard:
@@ -26,8 +32,8 @@ class _Unheard:
 
     __slots__ = ("_error", "_message", "node")
 
-    def __init__(self, node: LoopNode, message: Any, error: BaseException) -> None:
-        self.node: LoopNode | None = node
+    def __init__(self, node: _LoopNode, message: Any, error: BaseException) -> None:
+        self.node: _LoopNode | None = node
         self._message = message
         self._error = error
 
@@ -48,7 +54,7 @@ class Sending(LoopFuture, Queued):
     #: True if the caller gave no timeout.
     unset = False
 
-    def __init__(self, node: LoopNode) -> None:
+    def __init__(self, node: _LoopNode) -> None:
         self._node = node
 
     @property

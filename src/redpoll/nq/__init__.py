@@ -13,8 +13,7 @@ from redpoll.nq.core import (
     SerializationOptions,
     SessionState,
 )
-from redpoll.nq.core.comm import Communicator
-from redpoll.nq.core.making import new
+from redpoll.nq.core.comm import Communicator, new
 from redpoll.nq.utils.stream import (
     BufferSerializer,
     BytesSerializer,

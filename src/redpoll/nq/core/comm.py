@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -19,7 +20,7 @@ from redpoll.node.lifecycle import release_inherited
 from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.events import EventThreads
-from redpoll.nq.core.making import checked, make_station
+from redpoll.nq.core.making import checked, make_station, one_of
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, EventOptions, NetworkLocation
@@ -29,7 +30,8 @@ from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, check_timeout
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
-__all__ = ["Communicator"]
+
+__all__ = ["Communicator", "new"]
 
 
 class Communicator:
@@ -235,6 +237,31 @@ class Communicator:
         if received is not None:
             self._house.handover.post(received.release)
         return message
+
+
+def new(
+    protocol: Protocol | str = Protocol.TCP,
+    purpose: Purpose | str = Purpose.CLIENT,
+    options: CommunicatorOptions | None = None,
+) -> Communicator:
+    """Make one end of a queue between processes.
+
+    Args:
+        protocol: The transport, a `Protocol` or its text: "tcp", "mqtt" or "grpc".
+        purpose: Which end, a `Purpose` or its text: "server" or "client".
+        options: The options; None is all defaults, with a random id.
+
+    It returns at once, even if no server listens yet; `ready` waits.
+
+    Raises:
+        UsageError: There is no such protocol or purpose, or a library that the protocol needs is not installed; the text
+            names the extra.
+        ConfigError: Links would be plain off loopback, or a certificate is missing.
+        OSError: A server cannot listen there.
+    """
+    module = import_module(f"redpoll.nq.{one_of(Protocol, protocol)}.{one_of(Purpose, purpose)}")
+    made: Communicator = module.Communicator(options)
+    return made
 
 
 _SILENT = EventOptions()

@@ -1,4 +1,4 @@
-"""Makes communicators: `new` for threads, and the station below both faces."""
+"""Makes the station below a communicator, of the modules of its protocol."""
 
 from __future__ import annotations
 
@@ -16,37 +16,11 @@ from redpoll.nq.core.server import ServerStation
 
 if TYPE_CHECKING:
     from redpoll.nq.core.arrivals import Arrivals
-    from redpoll.nq.core.comm import Communicator
 
-__all__ = ["AnyStation", "checked", "make_station", "new", "one_of"]
+__all__ = ["AnyStation", "checked", "make_station", "one_of"]
 
 AnyStation = ServerStation | ClientStation
 NameT = TypeVar("NameT", Protocol, Purpose)
-
-
-def new(
-    protocol: Protocol | str = Protocol.TCP,
-    purpose: Purpose | str = Purpose.CLIENT,
-    options: CommunicatorOptions | None = None,
-) -> Communicator:
-    """Make one end of a queue between processes.
-
-    Args:
-        protocol: The transport, a `Protocol` or its text: "tcp", "mqtt" or "grpc".
-        purpose: Which end, a `Purpose` or its text: "server" or "client".
-        options: The options; None is all defaults, with a random id.
-
-    It returns at once, even if no server listens yet; `ready` waits.
-
-    Raises:
-        UsageError: There is no such protocol or purpose, or a library that the protocol needs is not installed; the text
-            names the extra.
-        ConfigError: Links would be plain off loopback, or a certificate is missing.
-        OSError: A server cannot listen there.
-    """
-    module = import_module(f"redpoll.nq.{one_of(Protocol, protocol)}.{one_of(Purpose, purpose)}")
-    made: Communicator = module.Communicator(options)
-    return made
 
 
 def one_of(kind: type[NameT], value: NameT | str) -> NameT:
