@@ -165,7 +165,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=PYTHONS, reuse_venv=True)
 def versions(session: nox.Session) -> None:
     """Run some of what differs between versions of Python, with eager tasks from 3.12; arguments are in place of that."""
-    session.install("-e", ".[cli,test]")
+    session.install("-e", ".[cli,kiwipy,test]")
     if session.posargs:
         session.run("pytest", *session.posargs, env=COMPILED)
         return

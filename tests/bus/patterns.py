@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 import redpoll
 from redpoll.bus import Bus
 from redpoll.testing import VirtualTime
+
+#: Seconds that a thread may need on a busy machine.
+PATIENCE = 20.0
 
 
 @asynccontextmanager
@@ -21,12 +26,14 @@ async def bus_in_virtual_time(**options: Any) -> AsyncIterator[tuple[Bus, Virtua
 
 
 async def until(reached: Callable[[], object]) -> None:
-    """Let the loop turn until something is so."""
-    for _ in range(100_000):
+    """Let the loop turn until something is so, which may be up to a thread that gets no time on a busy machine."""
+    end = time.monotonic() + PATIENCE
+    for turn in itertools.count():
         if reached():
             return
+        if turn > 100_000 and time.monotonic() > end:
+            raise AssertionError("it did not happen")
         await asyncio.sleep(0)
-    raise AssertionError("it did not happen")
 
 
 class Server:

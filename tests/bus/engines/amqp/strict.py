@@ -103,6 +103,11 @@ class Strict:
         """Add a consumer of a queue."""
         self._consumers.setdefault(queue, []).append(consumer)
 
+    def leave(self, client: _Client) -> None:
+        """End the consumers of a client that has gone."""
+        for queue, consumers in self._consumers.items():
+            self._consumers[queue] = [each for each in consumers if each[0] is not client]
+
     def route(self, exchange: str, key: str) -> tuple[str, list[tuple[_Client, int, str]]]:
         """Return a queue, "" where there is none, and its consumers, the latest last: a stream has several."""
         # Exchanges of topics are taken to route anything, as delays do.
@@ -127,6 +132,9 @@ class _Client(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.leave(self)
 
     def send(self, channel: int, name: str, *arguments: Any) -> None:
         """Send a method."""
