@@ -13,7 +13,19 @@ from tests.source_tree import Imported, Module, imports, modules
 
 # From the bottom up; a module may import from its own line and from those above it here.
 LAYERS = (
-    ("error_root", "errors", "address", "checks", "message", "config", "stats", "runner", "platforms", "later"),
+    (
+        "error_root",
+        "errors",
+        "address",
+        "checks",
+        "message",
+        "config",
+        "stats",
+        "runner",
+        "platforms",
+        "later",
+        "locks",
+    ),
     ("serializers",),
     ("wire",),
     ("tls", "pki"),

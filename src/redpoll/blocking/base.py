@@ -157,7 +157,7 @@ class BlockingNode(Resident, Generic[DataT]):
         if thread is None:
             self._node.stop_unstarted()
         elif not self._is_inherited:
-            thread.handover.check_blocking()
+            thread.handover.check_thread()
             self._leave_behind()
             self._move_out(partial(self._node.stop, drain))
 
@@ -331,7 +331,7 @@ class BlockingNode(Resident, Generic[DataT]):
 
         Exceptions of the iterable itself, and Ctrl-C, are raised unchanged, and open messages are withdrawn.
         """
-        self._handover().check_blocking()
+        self._handover().check_thread()
         if timeout is not UNSET and timeout is not None:
             check_seconds(timeout)
         check_options(acknowledge, retry)

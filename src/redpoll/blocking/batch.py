@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any
 
 from redpoll.errors import BatchError, RedpollError, UsageError
@@ -75,7 +75,6 @@ def _oldest(futures: _Open, completed: int) -> None:
         futures[0].result()
     except RedpollError as error:
         del futures[0]
-        wait(futures)
         rest = sum(1 for future in futures if future.exception() is None)
         futures.clear()
         raise BatchError(completed, completed + rest, error) from error

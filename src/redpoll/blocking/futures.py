@@ -6,13 +6,13 @@ import _thread
 import math
 import threading
 import time
-import weakref
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from typing import Any, TypeVar
+from typing import Any
 
+from redpoll.locks import new_lock, noted
 from redpoll.platforms import after_fork
 
-__all__ = ["LOOK", "ThreadFuture", "holds_lock", "new_lock", "time_left"]
+__all__ = ["LOOK", "ThreadFuture", "time_left"]
 
 #: Seconds between checks of a waiting thread: Ctrl-C just before it sleeps does not
 #: wake it, and the thread that should wake it may have been interrupted.
@@ -21,34 +21,9 @@ LOOK = 0.5
 #: Seconds after which a held condition is assumed to be leaked by an interrupted thread.
 _STUCK = 5.0
 
-LockT = TypeVar("LockT")
-
 _PENDING = "PENDING"
 _CANCELLED = "CANCELLED"
 _FINISHED = "FINISHED"
-
-#: Weak references to the locks of `new_lock`. Changed and copied in single steps, which nothing can interrupt.
-_locks: set[weakref.ref[Any]] = set()
-
-
-def new_lock() -> _thread.RLock:
-    """Return a lock that threads and the loop hold for moments. It is reentrant, for signal handlers and finalizers."""
-    return _noted(threading.RLock())
-
-
-def _noted(lock: LockT) -> LockT:
-    _locks.add(weakref.ref(lock, _locks.discard))
-    return lock
-
-
-def holds_lock() -> bool:
-    """Return True if this thread holds one of these locks.
-
-    It is in a signal handler then, and must not wait for the loop, which may wait for the lock.
-    """
-    locks = [each() for each in tuple(_locks)]
-    return any(lock._is_owned() for lock in locks if lock is not None)
-
 
 #: Guards the end of a future, and the beginning of a wait.
 _lock = new_lock()
@@ -66,13 +41,13 @@ class _Condition(_thread.RLock):  # type: ignore[misc]  # it is final for checke
 
 
 #: Shared by all futures with callbacks, and those given to `concurrent.futures.wait`.
-_condition = _noted(_Condition())
+_condition = noted(_Condition())
 
 
 def _new_lock() -> None:
     global _lock, _condition  # noqa: PLW0603  # a thread that does not exist in the child may hold the parent's
     _lock = new_lock()
-    _condition = _noted(_Condition())
+    _condition = noted(_Condition())
 
 
 def _free_condition() -> None:
@@ -81,7 +56,7 @@ def _free_condition() -> None:
     if _condition.acquire(timeout=_STUCK):
         _condition.release()
     else:
-        _condition = _noted(_Condition())
+        _condition = noted(_Condition())
 
 
 after_fork(_new_lock)

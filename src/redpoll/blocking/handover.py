@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from redpoll.blocking.futures import ThreadFuture
 from redpoll.errors import Closed, UsageError
+from redpoll.locks import check_unlocked, holds_lock
 from redpoll.node.lifecycle import forked_error
 
 __all__ = ["BACKLOG", "Call", "Handover", "LoopFuture", "Promise"]
@@ -101,9 +102,13 @@ class Handover:
 
     def post_sending(self, submit: Callable[[SendingT], object], out: SendingT) -> None:
         """Same as `post`, but wait while `BACKLOG` calls wait: a thread may send faster than the loop."""
-        if len(self._calls) >= BACKLOG and not self.is_here:
-            self.catch_up()
+        self._let_catch_up()
         self.post(submit, (out,), out)
+
+    def _let_catch_up(self) -> None:
+        # A signal handler that may not wait for the loop does not.
+        if len(self._calls) >= BACKLOG and not self.is_here and not holds_lock():
+            self.catch_up()
 
     def catch_up(self) -> None:
         """Wait until all calls posted before have been made."""
@@ -115,7 +120,7 @@ class Handover:
         Ctrl-C during the wait cancels the coroutine, and is raised when that has ended. A second Ctrl-C is raised at once.
 
         Raises:
-            UsageError: It is called on the loop itself, which would wait for itself; or in a forked child.
+            UsageError: See `check_blocking`.
             Closed: The loop has ended.
         """
         return self.run_within(None, function, *args)
@@ -126,11 +131,11 @@ class Handover:
         Raises:
             TimeoutError: It has not ended in time; it continues.
         """
-        self.check_blocking()
         return self.wait_for(Call(self), limit, function, *args)
 
     def wait_for(self, call: Call, limit: float | None, function: Callable[..., Any], *args: Any) -> Any:
         """Same as `run_within`, with a given `Call`, which may undo a result that was not delivered."""
+        self.check_blocking()
         try:
             self.post(self._begin, (call, function, args), call)
             return call.result(limit)
@@ -151,8 +156,7 @@ class Handover:
 
     def begin(self, call: Call, function: Callable[..., Any], *args: Any) -> None:
         """Same as `wait_for` without waiting for the result; waits while `BACKLOG` calls wait."""
-        if len(self._calls) >= BACKLOG and not self.is_here:
-            self.catch_up()
+        self._let_catch_up()
         self.post(self._begin, (call, function, args), call)
 
     @property
@@ -170,6 +174,15 @@ class Handover:
             raise forked_error()
 
     def check_blocking(self) -> None:
+        """Refuse to wait for the loop where that may never end.
+
+        Raises:
+            UsageError: See `check_thread` and `check_unlocked`.
+        """
+        self.check_thread()
+        check_unlocked()
+
+    def check_thread(self) -> None:
         """Refuse to block the loop.
 
         Raises:

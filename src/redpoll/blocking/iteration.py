@@ -122,7 +122,7 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
     # For the queue
 
     def _check(self) -> None:
-        self._may_wait()
+        self._handover.check_blocking()
 
     def _ask(self) -> None:
         self._handover.post(self._look, (), self)

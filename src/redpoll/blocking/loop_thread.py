@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from redpoll.blocking.futures import ThreadFuture, holds_lock, new_lock
+from redpoll.blocking.futures import ThreadFuture
 from redpoll.blocking.handover import Handover
 from redpoll.errors import Closed
+from redpoll.locks import check_unlocked, holds_lock, new_lock
 from redpoll.platforms import after_fork
 from redpoll.runner import loop_factory
 
@@ -268,12 +269,13 @@ def enter(lodger: Lodger) -> LoopThread:
     """Add a lodger to the shared loop thread, which is started for the first one. `LoopThread.see_off` removes it.
 
     Raises:
-        UsageError: This is the thread of a loop, which would wait for itself.
+        UsageError: This is the thread of a loop, which would wait for itself; or see `check_unlocked`.
     """
     global _shared  # noqa: PLW0603  # one a process
+    check_unlocked()
     for each in list(_all):
         if each._up.done():
-            each.handover.check_blocking()
+            each.handover.check_thread()
     try:
         for each in list(_all):
             if lodger in each.lodgers:  # it is leaving: its thread was interrupted while waiting for that

@@ -149,7 +149,7 @@ class QueueNode(BlockingNode[DataT]):
             feed.abandoned.append(left)
 
     def _feed(self) -> Feed:
-        self._handover().check_blocking()
+        self._handover().check_thread()
         feed = self._node.feed
         if feed is None or not self._node._was_started:
             raise Closed("node")

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
-from redpoll.blocking.futures import new_lock
 from redpoll.errors import Abandoned
+from redpoll.locks import new_lock
 from redpoll.node import Received as NodeReceived
 from redpoll.platforms import after_fork
 

@@ -62,7 +62,7 @@ class Resident:
         thread = self._thread
         if thread is None or thread.handover.forked:
             return True
-        thread.handover.check_blocking()
+        thread.handover.check_thread()
         waited = thread.see_off(self, ending, seconds)
         if waited:
             self._thread = None

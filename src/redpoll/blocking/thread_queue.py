@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-from redpoll.blocking.futures import LOOK, new_lock, time_left
+from redpoll.blocking.futures import LOOK, time_left
 from redpoll.errors import Closed
+from redpoll.locks import new_lock
 
 __all__ = ["Slot", "ThreadQueue"]
 

@@ -178,13 +178,13 @@ class LoopSide:
 
 
 _buses: dict[tuple[str, str], tuple[ProcessBus[LoopSide], int]] = {}
-_buses_lock = threading.Lock()
+_buses_lock = threading.RLock()
 
 
 def _forget() -> None:
     """Have a forked process make buses of its own; another thread of its parent may have held the lock."""
     global _buses_lock  # noqa: PLW0603
-    _buses_lock = threading.Lock()
+    _buses_lock = threading.RLock()
     _buses.clear()
 
 

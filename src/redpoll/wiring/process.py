@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.handover import Handover
 from redpoll.errors import Closed, NameTaken, PeerLost, RedpollError
+from redpoll.locks import new_lock
 from redpoll.platforms import after_fork
 from redpoll.wiring.names import Scope
 from redpoll.wiring.outlet import Chunk
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Neighbour", "ProcessTrunk"]
 
-_lock = threading.Lock()
+_lock = new_lock()
 _names: dict[tuple[str, str], Neighbour] = {}
 #: Functions to call when a name appears, by the name.
 _watchers: dict[tuple[str, str], dict[Callable[[], object], Neighbour]] = {}
@@ -31,7 +31,7 @@ _watchers: dict[tuple[str, str], dict[Callable[[], object], Neighbour]] = {}
 def _forget() -> None:
     """Drop everything in a forked child: it belongs to the parent."""
     global _lock  # noqa: PLW0603  # it may be held by a thread that is not here
-    _lock = threading.Lock()
+    _lock = new_lock()
     _names.clear()
     _watchers.clear()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from redpoll.bus.notifications.records import (
 from redpoll.bus.tries import Tries
 from redpoll.checks import integer, optional, require
 from redpoll.errors import NotAuthorized, RedpollError
+from redpoll.locks import new_lock
 from redpoll.node.reports import Repeated
 
 __all__ = ["Notifier", "NotifierLike", "Outlet", "Priorities", "Route", "RoutingNotifier", "check_retry"]
@@ -82,8 +82,7 @@ class Outlet:
         # Posted ones that are not done, those among them that the loop has not seen yet.
         self._posted = 0
         self._unsent = Repeated(_log_unsent)
-        # Reentrant: a signal handler may log while its thread holds it.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     async def send(self, topics: Sequence[str], notification: Notification, retry: int | None) -> None:
         """Send a notification to each topic, in their order."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from redpoll.blocking.futures import LOOK, new_lock, time_left
+from redpoll.blocking.futures import LOOK, time_left
 from redpoll.errors import Undecodable
+from redpoll.locks import new_lock
 from redpoll.node.received import raised
 from redpoll.nq.core.words import again
 

@@ -9,7 +9,8 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from uuid import UUID
 
-from redpoll.blocking.futures import ThreadFuture, new_lock
+from redpoll.blocking.futures import ThreadFuture
+from redpoll.locks import new_lock
 
 __all__ = ["EventThreads"]
 

@@ -142,7 +142,7 @@ class House:
         if thread is not None:
             if thread.handover.forked:
                 return
-            thread.handover.check_blocking()
+            thread.handover.check_thread()
         self.closed = True
         # Another thread may have started it meanwhile.
         thread = self._thread
@@ -230,7 +230,7 @@ class House:
             raise Closed(self._label)
 
     def check_blocking(self) -> None:
-        """As `check`; also refuse to block the loop."""
+        """As `check`; also refuse to wait for the loop where that may never end."""
         self.check()
         if self._thread is not None:
             self._thread.handover.check_blocking()

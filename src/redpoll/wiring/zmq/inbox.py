@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NoReturn
 
-from redpoll.blocking.futures import new_lock
 from redpoll.blocking.thread_queue import Slot, ThreadQueue
+from redpoll.locks import new_lock
 
 __all__ = ["Inbox"]
 

@@ -6,8 +6,8 @@ import asyncio
 from _thread import start_new_thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from redpoll.blocking.futures import new_lock
 from redpoll.errors import Closed, MessageTooLarge, UsageError
+from redpoll.locks import new_lock
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover

@@ -15,6 +15,7 @@ from typing import Final
 
 from redpoll.bus.engines.amqp.seal import Seal
 from redpoll.bus.engines.amqp.wire import HEARTBEAT
+from redpoll.locks import new_lock
 from redpoll.platforms import after_fork
 
 __all__ = ["Beat", "pulse"]
@@ -40,7 +41,7 @@ class Beat:
         self.written = time.monotonic()
         self._transport = transport
         self._seal = seal
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._rest = b""
         self._idle = False
         self._file = os.dup(transport.get_extra_info("socket").fileno())
@@ -106,7 +107,7 @@ class _Pulse:
 
     def __init__(self) -> None:
         self._beats: set[Beat] = set()
-        self._guard = threading.Lock()
+        self._guard = new_lock()
         self._ended = threading.Event()
 
     def add(self, beat: Beat) -> None:

@@ -20,6 +20,7 @@ from redpoll.address import Address
 from redpoll.bus.awaitables import Done
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.config import Config
+from redpoll.locks import new_lock
 from redpoll.message import Message
 from redpoll.node import Node, Received
 from redpoll.platforms import after_fork
@@ -48,7 +49,8 @@ class Life:
 
     def __init__(self) -> None:
         self._members: dict[str, tuple[str, _Where, weakref.WeakMethod[_Suspend]]] = {}
-        self._changed = threading.Condition()
+        self._lock = new_lock()
+        self._changed = threading.Condition(self._lock)
         self._thread: _Thread | None = None
         self._wake: Callable[[], object] | None = None
 
@@ -58,7 +60,7 @@ class Life:
         Its method `suspend` is called in the thread when the hub asks what it has begun, as its loop is blocked. The member
         itself is not kept alive.
         """
-        with self._changed:
+        with self._lock:
             self._members[name] = token, (address, config), weakref.WeakMethod(suspend)
             if self._thread is None:
                 self._wake = None
@@ -67,7 +69,7 @@ class Life:
 
     def remove(self, name: str) -> Awaitable[None]:
         """Send none any more; the thread ends with the last member. Return an awaitable, done when it has ended."""
-        with self._changed:
+        with self._lock:
             known = self._members.pop(name, None)
             thread = self._thread
             if known is None or self._members or thread is None:
@@ -85,7 +87,7 @@ class Life:
 
     def _run(self, own: _Thread) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 # Most engines of short programs have ended by then.
                 if self._changed.wait_for(lambda: self._thread is not own, self._period):
                     return
@@ -101,7 +103,7 @@ class Life:
         nodes: dict[_Where, Node[Any]] = {}
         try:
             while True:
-                with self._changed:
+                with self._lock:
                     if self._thread is not own:
                         return
                     self._wake = partial(loop.call_soon_threadsafe, over.set)
@@ -121,7 +123,7 @@ class Life:
                     async with asyncio.timeout(period):
                         await over.wait()
         finally:
-            with self._changed:
+            with self._lock:
                 if self._thread is own:
                     self._wake = None
             for node in nodes.values():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 import time
 import warnings
 import weakref
@@ -28,6 +27,7 @@ from redpoll.bus.envelope import Outcome
 from redpoll.bus.feed import forked_error
 from redpoll.bus.records import Event, Receipt, task_id
 from redpoll.errors import Closed, NoRoute, RedpollError, UsageError
+from redpoll.locks import new_lock
 from redpoll.platforms import after_fork
 
 __all__ = ["Member", "Room", "enter", "leave"]
@@ -71,7 +71,7 @@ class Room:
         self.clock = clock
         self.now: Callable[[], float] = time.monotonic if clock is None else clock.time
         # Nobody else is in a private room: it needs no lock.
-        self.lock = threading.Lock() if name else None
+        self.lock = new_lock() if name else None
         self.guard: AbstractContextManager[object] = self.lock or nullcontext()
         self.broker = Broker(os.urandom(4).hex(), random_bits(), limits, wall=self._wall)
         self.members: list[Member] = []
@@ -120,7 +120,7 @@ def _give(member: Member, effect: Effect, sender: Member, mine: list[Effect]) ->
 
 
 _rooms: dict[str, Room] = {}
-_lock = threading.Lock()
+_lock = new_lock()
 _members: weakref.WeakSet[Member] = weakref.WeakSet()
 
 
@@ -154,7 +154,7 @@ def leave(member: Member) -> None:
 
 def _after_fork() -> None:
     global _lock  # noqa: PLW0603  # somebody may have held it, and never lets go of this copy
-    _lock = threading.Lock()
+    _lock = new_lock()
     _rooms.clear()
     for member in _members:
         member.forked = member.closed = True
