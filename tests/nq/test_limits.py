@@ -11,7 +11,7 @@ import pytest
 
 from redpoll import nq
 from redpoll.errors import MessageTooLarge, QueueFull
-from redpoll.nq.core.nodes import config_of
+from redpoll.nq.core.making import config_of
 from redpoll.testing import FaultProxy
 from tests.node.support import until
 from tests.ports import free_port

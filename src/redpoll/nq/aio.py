@@ -14,14 +14,12 @@ from uuid import UUID
 from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.node.lifecycle import forked_error
 from redpoll.nq.core.arrivals import LoopArrivals, unread
-from redpoll.nq.core.codec import Codec
-from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
-from redpoll.nq.core.message import Message
-from redpoll.nq.core.names import Protocol, Purpose
-from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
+from redpoll.nq.core.face import Face
+from redpoll.nq.core.making import make_station, one_of
+from redpoll.nq.core.names import Message, Protocol, Purpose
+from redpoll.nq.core.options import CommunicatorOptions
 from redpoll.nq.core.puts import LoopBroadcast, LoopCopy, divide
-from redpoll.nq.core.server import ServerStation
-from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, check_timeout, start_error
+from redpoll.nq.core.words import GET_HINT, check_peers, check_timeout, start_error
 
 __all__ = ["Communicator", "new"]
 
@@ -48,38 +46,29 @@ def new(
     return Communicator(one_of(Protocol, protocol), one_of(Purpose, purpose), options)
 
 
-class Communicator:
+class Communicator(Face):
     """One end of a queue between processes, for asyncio, with the promises of `redpoll.nq.Communicator`.
 
     Use it as an async context manager, or call `start` and `close`. Call all methods on the loop on which it was started.
     """
 
     def __init__(self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions | None = None) -> None:
-        self.protocol = protocol
-        self.purpose = purpose
-        self.options = options = checked(options)
+        super().__init__(protocol, purpose, options)
+        options = self.options
         if options.connection.full == "wait":
             raise ConfigError(
                 "full", "wait", "would block the event loop", "await each put: it is done when the peer has it"
             )
-        self._codec = Codec(options)
         self._arrivals = LoopArrivals(options.id)
-        self._station: AnyStation = make_station(protocol, purpose, options, self._arrivals, _tell)
+        self._station = make_station(protocol, purpose, options, self._arrivals, _tell)
         self._state: Literal["new", "starting", "running", "closed"] = "new"
         self._closing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
 
+    def _call(self, function: Callable[..., object], *args: Any) -> None:
+        function(*args)
+
     # Start and close
-
-    @property
-    def id(self) -> UUID:
-        """The id of this communicator."""
-        return self.options.id
-
-    @property
-    def netloc(self) -> NetworkLocation:
-        """The address at which a server listens, with the actual port, or which a client dials."""
-        return self._station.netloc
 
     async def start(self) -> None:
         """Start to listen, or to dial.
@@ -155,21 +144,6 @@ class Communicator:
         if not closing.cancelled():
             closing.result()
 
-    def disconnect(self, peer: UUID, flush: bool = True) -> None:
-        """End the session with a client; its later puts fail with `ConnectionResetError`.
-
-        Args:
-            peer: The client; nothing is done if it is not connected.
-            flush: Whether messages put for it are delivered first. False drops the unsent ones, and their futures fail with
-                `ConnectionResetError`; those in flight are awaited.
-
-        Raises:
-            UsageError: This is a client; use `close`.
-        """
-        if not isinstance(self._station, ServerStation):
-            raise UsageError("a client has no clients to disconnect", "close() ends its own session")
-        self._station.disconnect(peer, flush)
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -211,11 +185,8 @@ class Communicator:
         Exceptions of the serializer are raised unchanged. The future fails as that of `redpoll.nq.Communicator.put`.
         """
         self._check_started()
-        if peers:
-            check_peers(peers, PUT_HINT)
-        body = self._codec.encode(data)
+        body, sessions = self._encode(data, peers)
         station = self._station
-        sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
         closed = station.over or (ConnectionAbortedError(self.id) if self._state == "closed" else None)
         put, copies = divide(
             sessions, body, partial(LoopCopy, loop=self._loop), partial(LoopBroadcast, loop=self._loop), closed

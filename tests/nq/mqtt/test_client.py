@@ -1,16 +1,15 @@
-"""The class of clients over MQTT."""
+"""Clients over MQTT."""
 
 from __future__ import annotations
 
 from redpoll import nq
-from redpoll.nq.mqtt.client import Communicator
 from tests.nq.support import options
 from tests.ports import free_port
 
 
 def test_it_waits_for_its_server() -> None:
-    """Made by itself it is what `new` makes; it is there at once, though nobody listens, and closes at once."""
-    with Communicator(options(nq.NetworkLocation("127.0.0.1", free_port()))) as client:
+    """It is there at once, though nobody listens, and closes at once."""
+    with nq.new("mqtt", "client", options(nq.NetworkLocation("127.0.0.1", free_port()))) as client:
         assert isinstance(client, nq.Communicator)
         assert (client.protocol, client.purpose) == ("mqtt", "client")
         assert client._house.station.node.listening == ()

@@ -1,20 +1,19 @@
-"""The class of clients over TCP."""
+"""Clients over TCP."""
 
 from __future__ import annotations
 
 import socket
 
 from redpoll import nq
-from redpoll.nq.tcp.client import Communicator
 from tests.blocking.support import PATIENCE
 from tests.nq.support import options
 
 
 def test_it_dials() -> None:
-    """Made by itself it is what `new` makes: it connects to its place, and listens nowhere."""
+    """It connects to its place, and listens nowhere."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = nq.NetworkLocation("127.0.0.1", listener.getsockname()[1])
-        with Communicator(options(place)) as client:
+        with nq.new("tcp", "client", options(place)) as client:
             assert isinstance(client, nq.Communicator)
             assert (client.protocol, client.purpose) == ("tcp", "client")
             listener.settimeout(PATIENCE)

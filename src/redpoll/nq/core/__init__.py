@@ -1,7 +1,6 @@
 """The words, records and messages of the facade."""
 
-from redpoll.nq.core.message import Message
-from redpoll.nq.core.names import Protocol, Purpose, SessionState
+from redpoll.nq.core.names import Message, Protocol, Purpose, SessionState
 from redpoll.nq.core.options import (
     CommunicatorOptions,
     ConnectionOptions,

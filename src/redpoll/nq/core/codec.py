@@ -6,15 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import MessageTooLarge
+from redpoll.errors import MessageTooLarge, UsageError
 from redpoll.nq.core.options import CommunicatorOptions
 from redpoll.nq.core.words import SIZE_HINT
-from redpoll.nq.utils.stream import PickleSerializer, Stream, parts
+from redpoll.nq.utils.stream import PickleSerializer, Stream, byteview
+from redpoll.serializers.parts import Encoded, gather
 
 if TYPE_CHECKING:
     from redpoll.node.door import Payload
+    from redpoll.serializers.base import Buffer
 
-__all__ = ["Codec"]
+__all__ = ["Codec", "parts"]
 
 
 class Codec:
@@ -61,3 +63,29 @@ def _dumped(dump: Callable[[Any], Stream], data: Any) -> Payload:
 
 def _loaded(load: Callable[[Stream], Any], body: Any) -> Any:
     return load(Stream.frombuffer(body))
+
+
+def parts(stream: Any) -> Encoded:
+    """Return the body for the content of a stream, which is removed from it. Large views are not copied.
+
+    Args:
+        stream: A `Stream`, or another object that gives its views as one does.
+
+    Raises:
+        UsageError: It is neither: what a program's serializer made.
+    """
+    # Its own count of what is the library's memory; others are the program's.
+    held = getattr(stream, "_held", 0)
+    take = getattr(stream, "readviews", None) or getattr(stream, "readchunks", None)
+    if take is None:
+        raise UsageError(
+            f"a serializer's dump returns a Stream, not {type(stream).__name__}", "Stream.frombuffer(data) makes one"
+        )
+    views = [byteview(view) for view in take()]
+    return gather(map(_whole, views), held=min(held, sum(view.nbytes for view in views)))
+
+
+def _whole(view: memoryview) -> Buffer:
+    """Return the bytes object of a view that shows all of it: it is joined, sent and counted without a copy."""
+    whole = view.obj
+    return whole if type(whole) is bytes and len(whole) == view.nbytes else view

@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -15,18 +14,16 @@ from uuid import UUID
 from redpoll.blocking.futures import time_left
 from redpoll.blocking.loop_thread import AT_EXIT
 from redpoll.blocking.resident import Resident, when_dropped
-from redpoll.errors import Closed, ConfigError, UsageError
+from redpoll.errors import Closed, ConfigError
 from redpoll.node.lifecycle import release_inherited
 from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
-from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.events import EventThreads
-from redpoll.nq.core.making import checked, make_station, one_of
-from redpoll.nq.core.message import Message
-from redpoll.nq.core.names import Protocol, Purpose
-from redpoll.nq.core.options import CommunicatorOptions, EventOptions, NetworkLocation
+from redpoll.nq.core.face import Face
+from redpoll.nq.core.making import make_station, one_of
+from redpoll.nq.core.names import Message, Protocol, Purpose
+from redpoll.nq.core.options import CommunicatorOptions, EventOptions
 from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy, divide
-from redpoll.nq.core.server import ServerStation
-from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, check_timeout, start_error
+from redpoll.nq.core.words import GET_HINT, check_peers, check_timeout, start_error
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Communicator", "new"]
 
 
-class Communicator:
+class Communicator(Face):
     """One end of a queue between processes; `new` makes one for a protocol and a purpose.
 
     A server has any number of clients, which connect and disconnect at any time; a client has one server, and waits for it.
@@ -43,38 +40,32 @@ class Communicator:
 
     Args:
         options: The options; None is all defaults, with a random id.
-
-    Attributes:
-        options: The options.
+        protocol: The transport.
+        purpose: Which end.
 
     Raises:
         ConfigError: Links would be plain off loopback, or a certificate is missing.
         OSError: A server cannot listen at its address; a `TLSError` if it and an MQTT broker do not agree on encryption.
     """
 
-    protocol: Protocol
-    purpose: Purpose
-    options: CommunicatorOptions
-
-    def __init__(self, options: CommunicatorOptions | None = None) -> None:
-        self.options = options = checked(options)
-        self._codec = Codec(options)
-        self._waits = options.connection.full == "wait"
-        self._arrivals = ThreadArrivals(options.id)
-        self._house = _House(self.protocol, self.purpose, options, self._arrivals)
+    def __init__(
+        self,
+        options: CommunicatorOptions | None = None,
+        *,
+        protocol: Protocol = Protocol.TCP,
+        purpose: Purpose = Purpose.CLIENT,
+    ) -> None:
+        super().__init__(protocol, purpose, options)
+        self._waits = self.options.connection.full == "wait"
+        self._arrivals = ThreadArrivals(self.id)
+        self._house = _House(protocol, purpose, self.options, self._arrivals)
+        self._station = self._house.station
         self._house.move_in(self)
 
+    def _call(self, function: Callable[..., object], *args: Any) -> None:
+        self._house.handover.post(function, args)
+
     # Start and close
-
-    @property
-    def id(self) -> UUID:
-        """The id of this communicator."""
-        return self.options.id
-
-    @property
-    def netloc(self) -> NetworkLocation:
-        """The address at which a server listens, with the actual port, or which a client dials."""
-        return self._house.station.netloc
 
     def ready(self, timeout: float | None = None) -> None:
         """Wait until a client is connected to its server; a server is always ready.
@@ -109,19 +100,6 @@ class Communicator:
         """
         check_timeout(timeout)
         self._house.close(timeout, flush)
-
-    def disconnect(self, peer: UUID, flush: bool = True) -> None:
-        """End the session with a client; its later puts fail with `ConnectionResetError`.
-
-        Args:
-            peer: The client; nothing is done if it is not connected.
-            flush: Whether messages put for it are delivered first. False drops the unsent ones, and their futures fail with
-                `ConnectionResetError`; those in flight are awaited.
-
-        Raises:
-            UsageError: This is a client; use `close`.
-        """
-        self._house.disconnect(peer, flush)
 
     def __enter__(self) -> Self:
         return self
@@ -167,15 +145,12 @@ class Communicator:
         with `TLSError` if the ends do not agree on encryption; with `QueueFull` at a limit of either end; with `Undecodable`,
         if puts are confirmed by `get`, if the peer's serializer cannot decode the message.
         """
-        if peers:
-            check_peers(peers, PUT_HINT)
         if timeout is not None:
             check_timeout(timeout)
-        body = self._codec.encode(data)
+        body, sessions = self._encode(data, peers)
         house = self._house
         handover = house.handover
-        station = house.station
-        sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
+        station = self._station
         put, copies = divide(
             sessions, body, partial(ThreadCopy, handover), partial(ThreadBroadcast, handover), station.over
         )
@@ -232,10 +207,10 @@ class Communicator:
         except BaseException as error:
             taken[0] = None
             if received is not None:
-                self._house.handover.post(unread, (received, error))
+                self._call(unread, received, error)
             raise
         if received is not None:
-            self._house.handover.post(received.release)
+            self._call(received.release)
         return message
 
 
@@ -259,9 +234,7 @@ def new(
         ConfigError: Links would be plain off loopback, or a certificate is missing.
         OSError: A server cannot listen there.
     """
-    module = import_module(f"redpoll.nq.{one_of(Protocol, protocol)}.{one_of(Purpose, purpose)}")
-    made: Communicator = module.Communicator(options)
-    return made
+    return Communicator(options, protocol=one_of(Protocol, protocol), purpose=one_of(Purpose, purpose))
 
 
 _SILENT = EventOptions()
@@ -308,13 +281,6 @@ class _House(Resident):
             self.handover.run(self.station.submit_with_room, copies, timeout)
         except Closed as error:  # closed by another thread; the loop has ended
             put.fail(error)
-
-    def disconnect(self, peer: UUID, flush: bool) -> None:
-        """See `Communicator.disconnect`."""
-        station = self.station
-        if not isinstance(station, ServerStation):
-            raise UsageError("a client has no clients to disconnect", "close() ends its own session")
-        self.handover.post(station.disconnect, (peer, flush))
 
     def close(self, timeout: float | None, flush: bool) -> None:
         """See `Communicator.close`."""

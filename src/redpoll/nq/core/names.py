@@ -1,10 +1,16 @@
-"""Enums of the facade. They are strings: "tcp" equals `Protocol.TCP`."""
+"""Enums of the facade, which are strings: "tcp" equals `Protocol.TCP`; and the message that `get` returns."""
 
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from uuid import UUID
 
-__all__ = ["Protocol", "Purpose", "SessionState"]
+__all__ = ["Message", "Protocol", "Purpose", "SessionState"]
+
+
+DataT = TypeVar("DataT")
 
 
 class Protocol(enum.StrEnum):
@@ -27,3 +33,19 @@ class SessionState(enum.Flag):
 
     READABLE = enum.auto()
     WRITABLE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Message(Generic[DataT]):
+    """A received message.
+
+    Args:
+        peer: The id of the sender; ``put(x, message.peer)`` answers it.
+        data: The data, decoded by this communicator's serializer.
+        redelivered: Whether it may have been got before: by an earlier process with this communicator's id, or
+            because the sender restarted before it learned of the delivery (default False). It does not count for equality.
+    """
+
+    peer: UUID
+    data: DataT
+    redelivered: bool = field(default=False, compare=False)

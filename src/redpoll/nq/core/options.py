@@ -13,7 +13,7 @@ from uuid import UUID
 from redpoll.checks import Check, flag, integer, one_of, optional, seconds
 from redpoll.errors import ConfigError
 from redpoll.nq.core import checks
-from redpoll.nq.utils.stream.pickled import PickleSerializer
+from redpoll.nq.utils.stream.serializers import PickleSerializer
 from redpoll.nq.utils.stream.view import Stream
 
 __all__ = [

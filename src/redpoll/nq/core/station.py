@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from redpoll.errors import Busy, ConfigError, NoHandler, RedpollError
-from redpoll.node.door import PIECE_FIELDS, Peer, Piece, peer_of
+from redpoll.node.door import PIECE_FIELDS, LayerNode, Peer, Piece, peer_of
 from redpoll.nq.core.arrivals import Arrival, Arrivals
-from redpoll.nq.core.nodes import StationNode
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.puts import REDELIVERED, Copy
 from redpoll.nq.core.session import Session
@@ -64,7 +63,7 @@ class Station:
         self.options = options
         self.arrivals = arrivals
         arrivals.alive = self.is_there
-        self.node = StationNode(self, carrier, config)
+        self.node = _Node(self, carrier, config)
         self.sessions: dict[UUID, Session] = {}
         self.closing = False
         self._port = options.netloc.port
@@ -387,3 +386,24 @@ class _Fin(Piece):
     def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # as `Piece` declares it
         """Pass the outcome to the station."""
         self.station._loop.call_soon(self.station.fin_settled, self.said_to, self.to, error)
+
+
+class _Node(LayerNode):
+    """A node that hands its messages to a station, which ends each of them."""
+
+    def __init__(self, station: Station, carrier: Carrier, config: Config) -> None:
+        super().__init__(config, carrier)
+        self._station = station
+
+    def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        """Hand messages to the station."""
+        return self._station.arrived(messages)
+
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
+        self._station.run_began(peer, renewed)
+
+    def _session_resumed(self, peer: Peer) -> None:
+        self._station.run_began(peer, False)
+
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
+        self._station.run_ended(peer, error)

@@ -21,10 +21,7 @@ from redpoll.transport import dial
 from redpoll.transport.dial import ProtocolFactory
 from redpoll.transport.listen import Acceptor
 
-__all__ = ["ENCRYPTS", "GrpcCarrier", "make"]
-
-#: Links are encrypted by gRPC, below the node.
-ENCRYPTS = True
+__all__ = ["GrpcCarrier", "make"]
 
 #: Seconds to wait for streams to end: twice the grace that each end gives the other.
 _ENDING = 2 * ENDING_GRACE

@@ -20,10 +20,7 @@ from redpoll.transport.listen import Acceptor
 if TYPE_CHECKING:
     from redpoll.nq.core.options import CommunicatorOptions
 
-__all__ = ["ENCRYPTS", "MqttCarrier", "make"]
-
-#: True as links are encrypted below the node, which therefore does not encrypt.
-ENCRYPTS = True
+__all__ = ["MqttCarrier", "make"]
 
 #: Seconds to wait for a thread whose attempt to connect was abandoned.
 _ENDING = 1.0

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from redpoll import serializers
 from redpoll.errors import ConfigError, DecodeError, EncodeError
 from redpoll.nq import PickleSerializer, PicklingError, Stream, UnpicklingError
-from redpoll.nq.utils.stream import parts
+from redpoll.nq.core.codec import parts
 from tests.cli.support import environment
 from tests.serializers.pickling.acts import heard
 from tests.serializers.pickling.attacks import ARRAYS, ATTACKS

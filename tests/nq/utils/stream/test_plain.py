@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from redpoll.errors import EncodeError
 from redpoll.nq import BufferSerializer, BytesSerializer, Stream, StreamSerializer
-from redpoll.nq.utils.stream import parts
+from redpoll.nq.core.codec import parts
 
 DATA = [b"", b"abc", bytearray(b"abc"), memoryview(b"abc"), array("i", [1, 2]), np.arange(4.0)]
 

@@ -1,9 +1,14 @@
 """Streams, and the serializers that make and read them."""
 
-from redpoll.nq.utils.stream.body import parts
 from redpoll.nq.utils.stream.framer import Framer, StreamFramer
-from redpoll.nq.utils.stream.pickled import PickleSerializer, PicklingError, UnpicklingError
-from redpoll.nq.utils.stream.plain import BufferSerializer, BytesSerializer, StreamSerializer
+from redpoll.nq.utils.stream.serializers import (
+    BufferSerializer,
+    BytesSerializer,
+    PickleSerializer,
+    PicklingError,
+    StreamSerializer,
+    UnpicklingError,
+)
 from redpoll.nq.utils.stream.view import Stream, byteview
 
 __all__ = [
@@ -17,5 +22,4 @@ __all__ = [
     "StreamSerializer",
     "UnpicklingError",
     "byteview",
-    "parts",
 ]

@@ -177,15 +177,7 @@ class Stream(io.BufferedIOBase):
         self._check_open()
         return True
 
-    def writable(self) -> bool:
-        """Return True."""
-        self._check_open()
-        return True
-
-    def seekable(self) -> bool:
-        """Return True; see `seek`."""
-        self._check_open()
-        return True
+    writable = seekable = readable
 
     def read1(self, size: int | None = -1, /) -> memoryview:  # type: ignore[override]
         """Read at most `size` bytes of the first view; None and negative: all of it."""
@@ -245,13 +237,8 @@ class Stream(io.BufferedIOBase):
                 break
         return lines  # type: ignore[return-value]
 
-    def write(self, buffer: Any, /) -> int:
-        """Append the memory of an object, not copied; return its number of bytes."""
-        return self.writeview(buffer)
-
-    def writelines(self, buffers: Iterable[Any], /) -> int:  # type: ignore[override]
-        """Append the memory of objects, not copied; return their number of bytes."""
-        return self.writeviews(buffers)
+    write = writeview
+    writelines = writeviews  # type: ignore[assignment]
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Drop `offset` bytes, or all if there are fewer; return their number.
@@ -293,14 +280,14 @@ class Stream(io.BufferedIOBase):
         """Same as `frombuffer`."""
         return cls.frombuffer(buffer)
 
-    def tobytes(self) -> bytes:
-        """Return the content as bytes, a copy; it is removed from the stream."""
-        return bytes(self)
-
-    @property
-    def nchunks(self) -> int:
-        """The number of views."""
-        return len(self._views)
+    tobytes = __bytes__
+    nchunks = property(__len__)
+    readchunk = readview
+    readchunks = readviews
+    unreadchunk = unreadview
+    writechunk = writeview
+    writechunks = writeviews
+    unwritechunk = unwriteview
 
     def empty(self) -> bool:
         """Return True if there is nothing to read."""
@@ -310,30 +297,6 @@ class Stream(io.BufferedIOBase):
         """Return the first view, which stays; an empty one if there is none."""
         self._check_open()
         return self._views[0] if self._views else _NOTHING
-
-    def readchunk(self) -> memoryview:
-        """Same as `readview`."""
-        return self.readview()
-
-    def readchunks(self) -> Iterator[memoryview]:
-        """Same as `readviews`."""
-        return self.readviews()
-
-    def unreadchunk(self, chunk: Any, /) -> int:
-        """Same as `unreadview`."""
-        return self.unreadview(chunk)
-
-    def writechunk(self, chunk: Any, /) -> int:
-        """Same as `writeview`."""
-        return self.writeview(chunk)
-
-    def writechunks(self, chunks: Iterable[Any], /) -> int:
-        """Same as `writeviews`."""
-        return self.writeviews(chunks)
-
-    def unwritechunk(self) -> memoryview:
-        """Same as `unwriteview`."""
-        return self.unwriteview()
 
     # ---- Within
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from redpoll.errors import UsageError
 from redpoll.nq import PickleSerializer, Stream
-from redpoll.nq.utils.stream import parts
+from redpoll.nq.core.codec import parts
 from redpoll.serializers import Parts
 
 BIG = 100_000

@@ -10,7 +10,7 @@ import pytest
 
 from redpoll import ConfigError, nq
 from redpoll.config import Config
-from redpoll.nq.core.nodes import Verbatim, config_of
+from redpoll.nq.core.making import Verbatim, config_of
 from tests.nq.support import options
 
 HERE = nq.NetworkLocation("127.0.0.1", 7)

@@ -1,1 +1,0 @@
-"""Over TCP, or TLS."""
