@@ -328,7 +328,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "bytes that a directory holds for all clients": [
             "wiring/directory/test_server.py::test_strangers_fill_no_memory"
         ],
-        "items in the description of an owner": ["wiring/test_view.py::test_what_is_said_at_great_length"],
+        "items in the description of an owner": ["cli/test_wiring_view.py::test_what_is_said_at_great_length"],
         "log lines about clients without a directory's token": [
             "wiring/directory/test_server.py::test_who_shows_no_token_does_not_fill_the_log"
         ],

@@ -13,7 +13,6 @@ from redpoll.errors import UsageError
 from redpoll.node import Node
 from redpoll.wiring.directory import DEFAULT_PORT, DirectoryClient
 from redpoll.wiring.directory.tokens import read_token
-from redpoll.wiring.view import FORMATS, Graph, look
 
 from . import runtime
 from .codes import ExitCode
@@ -30,6 +29,7 @@ from .options import (
 )
 from .output import Output, counted
 from .runtime import Stop
+from .wiring_view import FORMATS, Graph, look
 
 __all__ = ["show"]
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll import Address, Node
+from redpoll.cli.wiring_view import FORMATS, Graph, draw, look
 from redpoll.wiring import GLOBAL, Wiring, words
 from redpoll.wiring.directory import Directory
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.tokens import token_bytes
-from redpoll.wiring.view import FORMATS, Graph, draw, look
 from tests.node.support import PATIENCE, make
 from tests.ports import free_port
 
@@ -200,7 +200,7 @@ def test_whatever_an_owner_says(said: dict[str, Any]) -> None:
 
 def test_what_is_said_at_great_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of long texts and many things a part is shown."""
-    monkeypatch.setattr("redpoll.wiring.view._MAX_THINGS", 2)
+    monkeypatch.setattr("redpoll.cli.wiring_view._MAX_THINGS", 2)
     said = {"exchanges": [{"name": "x" * 5000}, {"name": "b"}, {"name": "c"}]}
     (process,) = draw([Entry("queue", "Q", ONE)], {ONE: said}).processes
     assert [len(item.name) for item in process.items] == [1, 300, 1]
