@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from redpoll import Address, Node
 from redpoll.cli.wiring_view import FORMATS, Graph, draw, look
-from redpoll.wiring import GLOBAL, Wiring, words
+from redpoll.wiring import GLOBAL, Wiring
+from redpoll.wiring import protocol as words
 from redpoll.wiring.directory import Directory
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.tokens import token_bytes

@@ -10,7 +10,7 @@ import pytest
 from redpoll import GLOBAL, Wiring
 from redpoll.errors import Closed, RedpollError, UnknownName, WiringError
 from redpoll.wiring import Binding, Limits, Style, binder
-from redpoll.wiring.trunk import Trunk
+from redpoll.wiring.connection import Trunk
 from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]

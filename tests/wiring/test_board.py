@@ -6,8 +6,8 @@ import pytest
 
 from redpoll import LOCAL, PROCESS, Wiring
 from redpoll.errors import ProtocolError, UnknownName
+from redpoll.wiring.connection import LocalTrunk
 from redpoll.wiring.names import GLOBAL
-from redpoll.wiring.trunk import LocalTrunk
 from tests.wiring.support import directory
 
 pytestmark = pytest.mark.asyncio

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redpoll.wiring.gap import Gap
+from redpoll.wiring.names import Gap
 
 
 def test_gap() -> None:

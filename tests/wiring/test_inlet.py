@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.wiring.gap import Gap
 from redpoll.wiring.inlet import Inlet, Source
-from redpoll.wiring.limits import NO_LIMIT, Limits
+from redpoll.wiring.names import NO_LIMIT, Gap, Limits
 
 
 class Pipe:

@@ -10,9 +10,9 @@ import pytest
 from redpoll import Wiring
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring import AtLimit, Limits, Style
+from redpoll.wiring.connection import NO_MESSAGES, Join, LocalTrunk
 from redpoll.wiring.joining import attach, leave
-from redpoll.wiring.pipe import Join
-from redpoll.wiring.trunk import LocalTrunk
+from redpoll.wiring.protocol import Batch
 from tests.wiring.support import until
 
 pytestmark = pytest.mark.asyncio
@@ -30,11 +30,8 @@ class Far(LocalTrunk):
     def tell(self, word: dict[str, Any]) -> None:
         self.words = [*getattr(self, "words", []), word]
 
-    def send_data(self, pipe: Any, chunk: Any) -> None:
-        self.sent = [*getattr(self, "sent", []), (pipe.handle, chunk.first, chunk.batch.messages)]
-
-    def send_mark(self, pipe: Any, first: int) -> None:
-        self.sent = [*getattr(self, "sent", []), (pipe.handle, first, [])]
+    def send_data(self, pipe: Any, first: int, batch: Batch = NO_MESSAGES) -> None:
+        self.sent = [*getattr(self, "sent", []), (pipe.handle, first, batch.messages)]
 
 
 class Slow(Far):
@@ -76,11 +73,11 @@ async def test_first_and_second() -> None:
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
         trunk = far(wiring)
-        await attach(wiring._board, Join(exchange, "1"), trunk, None)
+        await attach(Join(exchange, "1"), trunk, None)
         assert numbers(trunk) == (0, 0, 0)
         await exchange.send_many([b"x"] * 5)
         exchange.stage_out()
-        await attach(wiring._board, Join(exchange, "2"), trunk, None)
+        await attach(Join(exchange, "2"), trunk, None)
         assert numbers(trunk) == (3, 5, 0)
         assert len(exchange.pipes) == len(trunk.pipes) == 1
         assert [each for _, first, each in trunk.sent] == [[b"x"]] * 3
@@ -92,7 +89,7 @@ async def test_balance() -> None:
         exchange = await wiring.create_exchange("E", style=Style.BALANCE)
         trunk = far(wiring)
         for name in ("1", "2"):
-            await attach(wiring._board, Join(exchange, name), trunk, None)
+            await attach(Join(exchange, name), trunk, None)
         assert len(exchange.pipes) == 2
 
 
@@ -105,10 +102,10 @@ async def test_bound_twice(style: Style, at_once: bool) -> None:
         trunk = far(wiring)
         one, two = Join(exchange, "Q"), Join(exchange, "Q")
         if at_once:
-            await asyncio.gather(*(attach(wiring._board, each, trunk, None) for each in (one, two)))
+            await asyncio.gather(*(attach(each, trunk, None) for each in (one, two)))
         else:
-            await attach(wiring._board, one, trunk, None)
-            await attach(wiring._board, two, trunk, None)
+            await attach(one, trunk, None)
+            await attach(two, trunk, None)
         (pipe,) = exchange.pipes
         assert one.pipe is two.pipe is pipe
         assert leave(one) is None
@@ -125,10 +122,10 @@ async def test_unbound_while_bound(style: Style) -> None:
         exchange = await wiring.create_exchange("E", style=style)
         trunk = slow(wiring)
         one, two = Join(exchange, "Q"), Join(exchange, "Q")
-        await attach(wiring._board, one, trunk, None)
+        await attach(one, trunk, None)
         (pipe,) = exchange.pipes
         trunk.hold()
-        task = asyncio.create_task(attach(wiring._board, two, trunk, None))
+        task = asyncio.create_task(attach(two, trunk, None))
         await until(lambda: trunk.answers)
         leave(one)
         trunk.answers[0].set_result(None)
@@ -147,9 +144,9 @@ async def test_unbound_while_not_bound(style: Style) -> None:
         exchange = await wiring.create_exchange("E", style=style)
         trunk = slow(wiring)
         one, two = Join(exchange, "Q"), Join(exchange, "Q")
-        await attach(wiring._board, one, trunk, None)
+        await attach(one, trunk, None)
         trunk.hold()
-        task = asyncio.create_task(attach(wiring._board, two, trunk, None))
+        task = asyncio.create_task(attach(two, trunk, None))
         await until(lambda: trunk.answers)
         leave(one)
         task.cancel()
@@ -165,9 +162,7 @@ async def test_given_up_beside_another() -> None:
         exchange = await wiring.create_exchange("E")
         trunk = slow(wiring)
         trunk.hold()
-        one, two = (
-            asyncio.create_task(attach(wiring._board, Join(exchange, name), trunk, None)) for name in ("1", "2")
-        )
+        one, two = (asyncio.create_task(attach(Join(exchange, name), trunk, None)) for name in ("1", "2"))
         await until(lambda: len(trunk.answers) == 2)
         one.cancel()
         await asyncio.gather(one, return_exceptions=True)
@@ -184,9 +179,9 @@ async def test_last_leaves_while_another_joins() -> None:
         exchange = await wiring.create_exchange("E")
         trunk = slow(wiring)
         one = Join(exchange, "1")
-        await attach(wiring._board, one, trunk, None)
+        await attach(one, trunk, None)
         trunk.hold()
-        task = asyncio.create_task(attach(wiring._board, Join(exchange, "2"), trunk, None))
+        task = asyncio.create_task(attach(Join(exchange, "2"), trunk, None))
         await until(lambda: trunk.answers)
         leave(one)
         assert trunk.words[-1]["word"] == "close"
@@ -202,10 +197,10 @@ async def test_taken_away_while_bound() -> None:
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
         trunk = slow(wiring)
-        await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+        await attach(Join(exchange, "Q"), trunk, None)
         (pipe,) = exchange.pipes
         trunk.hold()
-        task = asyncio.create_task(attach(wiring._board, Join(exchange, "Q"), trunk, None))
+        task = asyncio.create_task(attach(Join(exchange, "Q"), trunk, None))
         await until(lambda: trunk.answers)
         wiring._board.hear(trunk, {"word": "gone", "pipe": pipe.number, "queue": "Q", "taken": 0})
         trunk.answers[0].set_result(None)
@@ -221,19 +216,19 @@ async def test_back() -> None:
         exchange = await wiring.create_exchange("E", limits=Limits(messages=4))
         join = Join(exchange, "Q")
         trunk = far(wiring)
-        await attach(wiring._board, join, trunk, None)
+        await attach(join, trunk, None)
         await exchange.send_many([b"x"] * 5)
         exchange.stage_out()
         exchange.pipes[0].credited(1)
         trunk.lose(PeerLost(None, ""), final=False)
         same = far(wiring, expected=4, taken=2)
-        await attach(wiring._board, join, same, None)
+        await attach(join, same, None)
         assert numbers(same) == (4, 4, 3)
         assert same.sent[0] == (5, 4, [])
         assert same.sent[1] == (5, 4, [b"x"])
         same.lose(PeerLost(None, ""), final=False)
         other = far(wiring, b"2")
-        await attach(wiring._board, join, other, None)
+        await attach(join, other, None)
         assert numbers(other) == (5, 5, 3)
         assert exchange.pipes[0].outlet.taken == 5
 
@@ -244,12 +239,12 @@ async def test_dropped_while_lost() -> None:
         exchange = await wiring.create_exchange("E", limits=Limits(messages=2), at_limit=AtLimit.DROP_OLD)
         join = Join(exchange, "Q")
         trunk = far(wiring)
-        await attach(wiring._board, join, trunk, None)
+        await attach(join, trunk, None)
         trunk.lose(PeerLost(None, ""), final=False)
         await exchange.send_many([b"%d" % number for number in range(10)])
         exchange.stage_out()
         again = far(wiring, b"2")
-        await attach(wiring._board, join, again, None)
+        await attach(join, again, None)
         first, at, missed = numbers(again)
         # Nothing before 8 comes any more: the numbers say so.
         assert (first, at, missed) == (0, 0, 0)
@@ -262,7 +257,7 @@ async def test_leaves() -> None:
         exchange = await wiring.create_exchange("E")
         trunk = far(wiring)
         join = Join(exchange, "Q")
-        await attach(wiring._board, join, trunk, None)
+        await attach(join, trunk, None)
         await exchange.send_many([b"x"] * 4)
         (pipe,) = exchange.pipes
         leave(join)
@@ -284,7 +279,7 @@ async def test_bad_answers(answer: dict[str, Any]) -> None:
         exchange = await wiring.create_exchange("E")
         trunk = far(wiring, **answer)
         with pytest.raises((ProtocolError, WiringError)):
-            await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+            await attach(Join(exchange, "Q"), trunk, None)
         assert not exchange.pipes
         assert not trunk.pipes
 
@@ -296,16 +291,16 @@ async def test_two_trunks_to_one(style: Style) -> None:
         exchange = await wiring.create_exchange("E", style=style)
         first, second, stranger = far(wiring), far(wiring), far(wiring)
         one, two, three = (Join(exchange, "Q") for _ in range(3))
-        assert await attach(wiring._board, one, first, None) is first
+        assert await attach(one, first, None) is first
         (pipe,) = exchange.pipes
         second.answer = {"elsewhere": pipe.number}
-        assert await attach(wiring._board, two, second, None) is first
+        assert await attach(two, second, None) is first
         assert exchange.pipes == [pipe]
         assert second.words[0]["elsewhere"] == [pipe.number]
         assert not second.pipes
         assert one.up
         assert two.up
-        assert await attach(wiring._board, three, stranger, None) is stranger
+        assert await attach(three, stranger, None) is stranger
         assert len(exchange.pipes) == 2
 
 
@@ -315,12 +310,12 @@ async def test_a_lost_pipe_is_opened_by_another_trunk(style: Style) -> None:
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
         first, second, stranger = far(wiring), far(wiring), far(wiring, run=b"2")
-        await attach(wiring._board, Join(exchange, "Q"), first, None)
+        await attach(Join(exchange, "Q"), first, None)
         (pipe,) = exchange.pipes
         first.lose(PeerLost(None, ""), final=False)
-        await attach(wiring._board, Join(exchange, "Q"), stranger, None)
+        await attach(Join(exchange, "Q"), stranger, None)
         second.answer |= {"expected": 0, "taken": 0}
-        assert await attach(wiring._board, Join(exchange, "Q"), second, None) is second
+        assert await attach(Join(exchange, "Q"), second, None) is second
         assert second.words[0]["pipe"] == pipe.number
         assert pipe.trunk is second
         assert len(exchange.pipes) == 2
@@ -332,11 +327,11 @@ async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
         first, second = far(wiring), slow(wiring)
-        await attach(wiring._board, Join(exchange, "Q"), first, None)
+        await attach(Join(exchange, "Q"), first, None)
         (pipe,) = exchange.pipes
         second.hold()
         second.answer |= {"elsewhere": pipe.number, "lost": True}
-        joining = asyncio.ensure_future(attach(wiring._board, Join(exchange, "Q"), second, None))
+        joining = asyncio.ensure_future(attach(Join(exchange, "Q"), second, None))
         await until(lambda: second.answers)
         second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
         second.answers[0].set_result(None)
@@ -353,11 +348,11 @@ async def test_two_at_once_by_a_second_trunk() -> None:
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
         first, second = far(wiring), slow(wiring)
-        await attach(wiring._board, Join(exchange, "Q"), first, None)
+        await attach(Join(exchange, "Q"), first, None)
         (pipe,) = exchange.pipes
         second.hold()
         second.answer |= {"elsewhere": pipe.number}
-        one, two = (asyncio.ensure_future(attach(wiring._board, Join(exchange, "Q"), second, None)) for _ in range(2))
+        one, two = (asyncio.ensure_future(attach(Join(exchange, "Q"), second, None)) for _ in range(2))
         await until(lambda: second.answers)
         first.lose(PeerLost(None, ""), final=False)
         second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
@@ -378,7 +373,7 @@ async def test_another_wiring_is_not_asked(identity: bytes, run: bytes, style: S
         other = Far(wiring._board, identity, run)
         other.answer = far(wiring).answer
         for trunk in (far(wiring), other):
-            await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+            await attach(Join(exchange, "Q"), trunk, None)
         assert "elsewhere" not in other.words[0]
 
 
@@ -388,11 +383,11 @@ async def test_two_trunks_at_once() -> None:
         exchange = await wiring.create_exchange("E")
         first, second = slow(wiring), far(wiring)
         first.hold()
-        opening = asyncio.ensure_future(attach(wiring._board, Join(exchange, "Q"), first, None))
+        opening = asyncio.ensure_future(attach(Join(exchange, "Q"), first, None))
         await until(lambda: first.answers)
         (pipe,) = exchange.opening
         second.answer = {"elsewhere": pipe.number}
-        joining = asyncio.ensure_future(attach(wiring._board, Join(exchange, "Q"), second, None))
+        joining = asyncio.ensure_future(attach(Join(exchange, "Q"), second, None))
         await asyncio.sleep(0)
         assert not hasattr(second, "words")
         first.answers[0].set_result(None)
@@ -408,9 +403,9 @@ async def test_lost_at_the_other_end_alone() -> None:
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
         trunk = far(wiring)
-        await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+        await attach(Join(exchange, "Q"), trunk, None)
         await exchange.send_many([b"x"] * 5)
         exchange.stage_out()
         trunk.answer |= {"expected": 0, "taken": 0}
-        await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+        await attach(Join(exchange, "Q"), trunk, None)
         assert trunk.sent[-1] == (5, 3, [])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redpoll.errors import ConfigError
-from redpoll.wiring.limits import NO_LIMIT, Limits
+from redpoll.wiring.names import NO_LIMIT, Limits
 
 
 def test_defaults() -> None:

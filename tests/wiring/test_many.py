@@ -13,7 +13,7 @@ import pytest
 from redpoll import GLOBAL, Wiring
 from redpoll.errors import UnknownName
 from redpoll.testing import FaultProxy
-from redpoll.wiring import Limits, Style, trunk
+from redpoll.wiring import Limits, Style, connection
 from redpoll.wiring.directory import wishes
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, get, until
@@ -134,7 +134,7 @@ async def test_an_owner_that_is_back(style: Style) -> None:
 @pytest.mark.usefixtures("apart")
 async def test_wired_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many bindings are wired with another wiring at a time; those that are given up meanwhile take no turn."""
-    monkeypatch.setattr(trunk, "AT_ONCE", 10)
+    monkeypatch.setattr(connection, "AT_ONCE", 10)
     async with directory() as names, Wiring(names.address) as near, Wiring(names.address) as far:
         exchange = await near.create_exchange("E", scope=GLOBAL)
         for number in range(100):

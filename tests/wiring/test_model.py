@@ -9,12 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from redpoll.wiring.gap import Gap
 from redpoll.wiring.inlet import Inlet, Source
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import AtLimit
+from redpoll.wiring.names import AtLimit, Gap, Limits
 from redpoll.wiring.outlet import Outlet
-from redpoll.wiring.pack import MIXED, Batch, unpack
+from redpoll.wiring.protocol import MIXED, Batch, unpack
 
 SIZES = st.integers(0, 40)
 
@@ -151,7 +149,7 @@ class Pipe(RuleBasedStateMachine):
             self.arrive(1)
         self.wire.clear()
         self.credits.clear()
-        self.outlet.lost()
+        self.outlet.up = False
         self.outlet.open(self.window, self.inlet.expected, self.inlet.tell())
         self.wire.append((self.outlet.sent, self.outlet.next, 0, 0, b""))
 
@@ -160,7 +158,7 @@ class Pipe(RuleBasedStateMachine):
         """The owner of the queue is killed and started again: what the former did not say that it took is missing."""
         self.wire.clear()
         self.credits.clear()
-        self.outlet.lost()
+        self.outlet.up = False
         base = self.outlet.taken
         first = self.outlet.mark()
         self.outlet.open(self.window, None, None)

@@ -8,7 +8,7 @@ from redpoll import GLOBAL, Config, Message, Node, Wiring
 from redpoll.errors import LinkError, ProtocolError, Refused, WiringError
 from redpoll.wiring import net
 from redpoll.wiring.net import config_of
-from redpoll.wiring.words import CREDIT, DATA, VERSION, WORD, check_answer, decode, encode
+from redpoll.wiring.protocol import CREDIT, DATA, VERSION, WORD, check_answer, decode, encode
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, until
 

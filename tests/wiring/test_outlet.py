@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from redpoll.wiring.limits import NO_LIMIT, Limits
-from redpoll.wiring.names import AtLimit
+from redpoll.wiring.names import NO_LIMIT, AtLimit, Limits
 from redpoll.wiring.outlet import Chunk, Outlet
-from redpoll.wiring.pack import BATCH_BYTES, Batch
+from redpoll.wiring.protocol import BATCH_BYTES, Batch
 
 
 def batch(*numbers: int, size: int = 1) -> Batch:
@@ -39,7 +38,7 @@ def test_room_is_the_sum() -> None:
     outlet.accept(batch(0, 1, 2))
     assert sent(outlet) == [(0, [b"0"]), (1, [b"1"])]
     assert outlet.room()[0] == 2
-    outlet.lost()
+    outlet.up = False
     assert outlet.room()[0] == 2
 
 
@@ -135,7 +134,7 @@ def test_cut_off() -> None:
     outlet = opened(window=Limits(messages=4))
     outlet.accept(batch(*range(6)))
     assert len(sent(outlet)) == 4
-    outlet.lost()
+    outlet.up = False
     assert outlet.take() is None
     assert outlet.open(Limits(messages=4), expected=2, taken=1) == 2
     assert outlet.unconfirmed == 1
@@ -148,7 +147,7 @@ def test_anew() -> None:
     outlet = opened(window=Limits(messages=2))
     outlet.accept(batch(*range(3)))
     sent(outlet)
-    outlet.lost()
+    outlet.up = False
     outlet.open(Limits(messages=2), None, None)
     assert outlet.taken == outlet.sent == 2
     assert sent(outlet) == [(2, [b"2"])]

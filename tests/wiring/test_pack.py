@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from redpoll.errors import ProtocolError
 from redpoll.serializers.parts import Parts
-from redpoll.wiring.pack import MIXED, Batch, unpack
+from redpoll.wiring.protocol import MIXED, Batch, unpack
 
 
 def through(messages: list[bytes]) -> list[bytes]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 from unittest.mock import Mock
 
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import AtLimit, Style
+from redpoll.wiring.connection import Join, Pipe
+from redpoll.wiring.names import AtLimit, Limits, Style
 from redpoll.wiring.outlet import Outlet
-from redpoll.wiring.pack import Batch
-from redpoll.wiring.pipe import Join, Pipe
+from redpoll.wiring.protocol import Batch
 
 
 def make(**more: Any) -> tuple[Pipe, Mock, Mock]:
     """A pipe that is open, its trunk and its exchange."""
-    exchange = Mock(drainers=[], waiters=deque(), stranded={}, style=Style.BALANCE)
+    exchange = Mock(drainers=[], style=Style.BALANCE)
     outlet = Outlet(Limits(messages=4, resume=0.25), AtLimit.WAIT)
     outlet.open(Limits(messages=2), None, None)
     pipe = Pipe(exchange, 1, outlet)
@@ -27,10 +25,9 @@ def make(**more: Any) -> tuple[Pipe, Mock, Mock]:
 def test_pump() -> None:
     """It sends as far as the other end has room, and goes on when that has taken some; who waits for room is told."""
     pipe, trunk, exchange = make()
-    exchange.waiters.append(None)
     pipe.outlet.accept(Batch([b"a", b"b", b"c"]))
     pipe.pump()
-    assert [call.args[1].batch.messages for call in trunk.send_data.call_args_list] == [[b"a"], [b"b"]]
+    assert [call.args[2].messages for call in trunk.send_data.call_args_list] == [[b"a"], [b"b"]]
     pipe.credited(1)
     assert trunk.send_data.call_count == 3
     assert exchange.room_changed.called
@@ -48,14 +45,15 @@ def test_starves() -> None:
 
 def test_ends() -> None:
     """One that is to end does so when nothing waits in it any more."""
-    pipe, trunk, exchange = make()
+    pipe, trunk, _ = make()
     pipe.outlet.accept(Batch([b"a", b"b", b"c"]))
     pipe.ending = True
     pipe.pump()
-    assert not exchange.ended.called
+    assert not trunk.end.called
     pipe.credited(2)
     assert trunk.send_data.call_count == 3
-    exchange.ended.assert_called_once_with(pipe)
+    trunk.end.assert_called_once_with(pipe)
+    assert pipe.trunk is None
 
 
 def test_lost() -> None:
@@ -63,13 +61,10 @@ def test_lost() -> None:
     pipe, _, exchange = make()
     join = Join(exchange, "Q")
     join.up = True
-    pipe.joins["Q"] = join
+    pipe.add(join)
     pipe.outlet.accept(Batch([b"a", b"b", b"c", b"d"]))
     pipe.pump()
     pipe.credited(1)
     pipe.lost()
     assert (join.up, join.base, pipe.trunk, pipe.outlet.up) == (False, 1, None, False)
-    assert exchange.stranded == {pipe: None}
-    pipe.ending = True
-    pipe.lost()
-    exchange.ended.assert_called_once_with(pipe)
+    exchange.pipe_lost.assert_called_once_with(pipe)

@@ -7,9 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from redpoll.wiring.connection import Port
 from redpoll.wiring.inlet import Source
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.port import Port
+from redpoll.wiring.names import Limits
 from tests.wiring.support import until
 
 pytestmark = pytest.mark.asyncio

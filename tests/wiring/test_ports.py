@@ -12,7 +12,7 @@ import pytest_asyncio
 from redpoll import GLOBAL, Wiring
 from redpoll.errors import NameTaken, PeerLost, WiringError
 from redpoll.wiring import Gap, Limits, Queue, ports
-from redpoll.wiring.trunk import LocalTrunk, Trunk
+from redpoll.wiring.connection import LocalTrunk, Trunk
 from tests.wiring.support import directory, get, until
 
 pytestmark = pytest.mark.asyncio

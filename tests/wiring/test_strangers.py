@@ -13,7 +13,7 @@ from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
 from redpoll.wiring import Gap, Limits, registry
 from redpoll.wiring.directory import Directory, DirectoryClient
-from redpoll.wiring.words import DATA, VERSION, WORD, check_answer, decode, encode
+from redpoll.wiring.protocol import DATA, VERSION, WORD, check_answer, decode, encode
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, get, until
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -12,11 +11,10 @@ import pytest_asyncio
 from redpoll import Wiring
 from redpoll.errors import PeerLost, ProtocolError, UnknownName
 from redpoll.wiring import Limits
+from redpoll.wiring.connection import NO_MESSAGES, LocalTrunk, Pipe
 from redpoll.wiring.names import AtLimit
 from redpoll.wiring.outlet import Outlet
-from redpoll.wiring.pack import Batch
-from redpoll.wiring.pipe import Pipe
-from redpoll.wiring.trunk import LocalTrunk
+from redpoll.wiring.protocol import Batch
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,13 +25,13 @@ class Narrow(LocalTrunk):
     room = 0
 
     @property
-    def writable(self) -> bool:
+    def writable(self) -> bool:  # type: ignore[override]
         return self.room > 0
 
     def call_writable(self) -> None:
         self.called = getattr(self, "called", 0) + 1
 
-    def send_data(self, pipe: Pipe, chunk: Any) -> None:
+    def send_data(self, pipe: Pipe, first: int, batch: Batch = NO_MESSAGES) -> None:
         self.room -= 1
         self.order = [*getattr(self, "order", []), pipe.number]
 

@@ -15,7 +15,7 @@ from redpoll.errors import (
     UnknownName,
     WiringError,
 )
-from redpoll.wiring.words import CREDIT, DATA, MAX_WORD, check_answer, decode, encode, field, refusal
+from redpoll.wiring.protocol import CREDIT, DATA, MAX_WORD, check_answer, decode, encode, field, refusal
 
 
 def test_round_trip() -> None:

@@ -16,7 +16,7 @@ from redpoll.address import Address
 from redpoll.errors import ProtocolError, RedpollError
 from redpoll.message import Message
 from redpoll.node import Node
-from redpoll.wiring import words
+from redpoll.wiring import protocol as words
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.net import greet
 

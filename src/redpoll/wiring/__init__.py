@@ -3,9 +3,7 @@
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange, ExchangeStats
-from redpoll.wiring.gap import Gap
-from redpoll.wiring.limits import NO_LIMIT, Limits
-from redpoll.wiring.names import GLOBAL, LOCAL, PROCESS, AtLimit, Scope, Style
+from redpoll.wiring.names import GLOBAL, LOCAL, NO_LIMIT, PROCESS, AtLimit, Gap, Limits, Scope, Style
 from redpoll.wiring.queue import Queue, QueueStats
 from redpoll.wiring.wiring import Wiring
 

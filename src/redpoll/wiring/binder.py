@@ -12,13 +12,12 @@ from typing import Any
 from redpoll.errors import Closed, NameTaken, RedpollError, UnknownName, WiringError
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import KEPT, Board
+from redpoll.wiring.connection import Answer, Join, Trunk
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.joining import attach, leave
 from redpoll.wiring.names import Scope, check_name
-from redpoll.wiring.pipe import Join
-from redpoll.wiring.trunk import Answer, Trunk
+from redpoll.wiring.protocol import check_answer, field, refusal
 from redpoll.wiring.turns import Turns
-from redpoll.wiring.words import check_answer, field, refusal
 
 __all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
 
@@ -272,7 +271,7 @@ class Binder:
             queue = board.queues.get(binding.queue) if trunk is board.local else None
             join.everywhere = not trunk.sees_process if queue is None else queue.scope is Scope.GLOBAL
             async with trunk.turn:
-                return await attach(board, join, trunk, _PATIENCE)
+                return await attach(join, trunk, _PATIENCE)
         binding.join = None
         trunk = await self._find("exchange", binding.exchange)
         queue = board.queues.get(binding.queue)
@@ -370,7 +369,7 @@ class Binder:
                 join = former
             join.everywhere = everywhere
             join.asker = trunk
-            await attach(board, join, trunk, _PATIENCE)
+            await attach(join, trunk, _PATIENCE)
         except BaseException:
             if join.pipe is None and trunk.joins.get(key) is join:
                 del trunk.joins[key]
@@ -388,7 +387,7 @@ class Binder:
         while asker.up and asker.joins.get(key) is join and not join.up:
             try:
                 async with asker.turn:
-                    await attach(self._board, join, asker, _PATIENCE)
+                    await attach(join, asker, _PATIENCE)
             except RedpollError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
@@ -427,7 +426,7 @@ class Binder:
     def _trunk_lost(self, trunk: Trunk, final: bool) -> None:
         """Keep the requests of a lost trunk for a time, or end them if the other wiring closed."""
         for pipe in () if final else list(trunk.pipes.values()):
-            for join in (*pipe.joins.values(), *pipe.also):
+            for join in pipe.bound:
                 if join.asker not in (None, trunk):
                     self._start(self._attach_again(join, join.asker))
         for join in trunk.joins.values():

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from redpoll.errors import RedpollError
-
-if TYPE_CHECKING:
-    from redpoll.wiring.pipe import Join
-    from redpoll.wiring.trunk import Trunk
+from redpoll.wiring.connection import Join, Trunk
 
 __all__ = ["Binding"]
 

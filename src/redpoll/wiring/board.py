@@ -9,17 +9,15 @@ from itertools import count
 from typing import Any
 
 from redpoll.errors import NameTaken, PeerLost, ProtocolError, RedpollError, UnknownName
+from redpoll.wiring.connection import Answer, LocalTrunk, Trunk
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange
-from redpoll.wiring.gap import Gap
 from redpoll.wiring.joining import leave, window_of
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import AtLimit, Scope, Style
+from redpoll.wiring.names import AtLimit, Gap, Limits, Scope, Style
 from redpoll.wiring.ports import Ports
+from redpoll.wiring.protocol import field
 from redpoll.wiring.queue import Queue
-from redpoll.wiring.trunk import Answer, LocalTrunk, Trunk
-from redpoll.wiring.words import field
 
 __all__ = ["KEPT", "Board"]
 
@@ -120,7 +118,7 @@ class Board:
             del self.exchanges[exchange.name]
         exchange.stage_out()
         for pipe in list(exchange.pipes):
-            for join in (*pipe.joins.values(), *pipe.also):
+            for join in pipe.bound:
                 leave(join)
                 asker = join.asker
                 if asker is not None and asker.joins.get((exchange.name, join.queue)) is join:
@@ -156,7 +154,7 @@ class Board:
         if self.events.gap is not None:
             self.events.tell("gap", queue, gap)
 
-    def _unconfirmed(self, exchange: Exchange, queues: tuple[str, ...], count: int) -> None:
+    def _unconfirmed(self, exchange: object, queues: tuple[str, ...], count: int) -> None:
         if count and not self.closed:
             self.events.tell("unconfirmed", exchange, queues, count)
 
@@ -261,7 +259,7 @@ class Board:
         pipe.opening = [join for join in pipe.opening if join.queue != queue]
         trunk.took([(pipe.number, word.get("taken"))])
         queues = pipe.queues
-        while (join := pipe.joins.get(queue)) is not None:
+        for join in list(pipe.joins.get(queue, ())):
             leave(join)
         if pipe.joins:
             pipe.pump()
@@ -341,7 +339,7 @@ def _exchange(exchange: Exchange, everything: bool) -> dict[str, Any]:
             "dropped": pipe.outlet.dropped,
         }
         for pipe in exchange.pipes
-        for queue, join in pipe.joins.items()
+        for queue, (join, *_) in pipe.joins.items()
     ]
     return {
         "name": exchange.name,

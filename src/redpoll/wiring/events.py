@@ -15,7 +15,7 @@ from redpoll.node.reports import Repeated
 if TYPE_CHECKING:
     from redpoll.wiring.binding import Binding
     from redpoll.wiring.exchange import Exchange
-    from redpoll.wiring.gap import Gap
+    from redpoll.wiring.names import Gap
     from redpoll.wiring.queue import Queue
 
 __all__ = ["WiringEvents"]

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from redpoll.errors import Closed, Expired, MessageTooLarge, QueueFull, UsageError
 from redpoll.node.sending import check_seconds
 from redpoll.serializers.flat import flatten
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import AtLimit, Scope, Style
-from redpoll.wiring.pack import BATCH_MESSAGES, Batch
-from redpoll.wiring.pipe import Pipe
+from redpoll.wiring.connection import Pipe
+from redpoll.wiring.names import AtLimit, Limits, Scope, Style
+from redpoll.wiring.protocol import BATCH_MESSAGES, Batch
 
 __all__ = ["IDLE", "LARGEST", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats", "check_style"]
 
@@ -495,11 +494,14 @@ class Exchange:
         """Count messages that were sent to a lost owner and will not be confirmed."""
         self._unconfirmed += count
 
-    def ended(self, pipe: Pipe) -> None:
-        """Close a pipe that was ending and has sent everything."""
-        trunk, pipe.trunk = pipe.trunk, None
-        if trunk is not None:
-            trunk.end(pipe)
+    def pipe_lost(self, pipe: Pipe) -> None:
+        """Handle a pipe whose trunk is lost: messages in it wait for an owner, unless it only had these to send."""
+        if pipe.ending:
+            self.count_unconfirmed(pipe.outlet.give_up())
+            self.take_back(pipe)
+            pipe.end()
+        elif self._style is Style.BALANCE and not pipe.outlet.empty:
+            self.stranded[pipe] = None
 
     def remove(self, pipe: Pipe) -> None:
         """Remove a pipe; only messages that wait in it are still sent."""
@@ -512,7 +514,7 @@ class Exchange:
         pipe.ending = True
         if pipe.trunk is None or pipe.outlet.empty:
             self.take_back(pipe)
-            self.ended(pipe)
+            pipe.end()
         self.pipe_changed()
 
     def close(self) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from redpoll.wiring.gap import Gap
-from redpoll.wiring.limits import Limits
+from redpoll.wiring.names import Gap, Limits
 
 __all__ = ["Inlet", "Source"]
 
@@ -117,30 +116,6 @@ class Inlet:
         owner: The port of this inlet.
         shrunk: True if a queue left since `limits` were computed.
     """
-
-    __slots__ = (
-        "_behind",
-        "_freed_bytes",
-        "_here",
-        "_here_bytes",
-        "_log",
-        "_most",
-        "_most_bytes",
-        "_resume",
-        "_resume_bytes",
-        "exchange",
-        "expected",
-        "freed",
-        "key",
-        "limits",
-        "overrun",
-        "owner",
-        "said",
-        "shrunk",
-        "sources",
-        "taken",
-        "told",
-    )
 
     def __init__(
         self, exchange: str, key: tuple[str, ...], first: int, limits: Limits, freed: Callable[[], None]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import Scope, Style
+from redpoll.wiring.connection import Answer, Join, Pipe, Trunk
+from redpoll.wiring.names import Limits, Scope, Style
 from redpoll.wiring.outlet import Outlet
-from redpoll.wiring.pipe import Join, Pipe
-from redpoll.wiring.words import field
-
-if TYPE_CHECKING:
-    from redpoll.wiring.board import Board
-    from redpoll.wiring.trunk import Answer, Trunk
+from redpoll.wiring.protocol import field
 
 __all__ = ["attach", "leave", "window_of"]
 
@@ -22,7 +17,7 @@ __all__ = ["attach", "leave", "window_of"]
 _HANDLES: Final = 2**32 - 1
 
 
-async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) -> Trunk:
+async def attach(join: Join, trunk: Trunk, timeout: float | None) -> Trunk:
     """Bind a queue at the other end of a trunk to an exchange of this wiring, for the first time or again.
 
     Returns:
@@ -34,10 +29,10 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         LinkError: The other end is gone; also `SendError`.
     """
     exchange = join.exchange
-    while undecided := _undecided(board, join, trunk):
+    while undecided := _undecided(join, trunk):
         await exchange.opening[undecided[0]].wait()
     exchange.stage_out()
-    pipe = _pipe_to(board, join, trunk)
+    pipe = _pipe_to(join, trunk)
     outlet = pipe.outlet
     # Messages that wait in a pipe without an other end are for the next one to open it.
     at = outlet.next if pipe.trunk is trunk else outlet.sent
@@ -51,7 +46,7 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         "at": at,
         "missed": _missed(join, pipe, at),
     }
-    others = {} if pipe.trunk is trunk else _elsewhere(board, join, trunk)
+    others = {} if pipe.trunk is trunk else _elsewhere(join, trunk)
     carriers = {each.number: carrier for each, carrier in others.items()}
     if carriers:
         word["elsewhere"] = list(carriers)
@@ -84,34 +79,34 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         _undo(join, pipe, trunk)
         if lost:
             carrier.give_up(PeerLost(carrier.place, "it has a pipe no more"))
-        return await attach(board, join, trunk if lost else carrier, timeout)
+        return await attach(join, trunk if lost else carrier, timeout)
     _joined(join, pipe, trunk)
-    if not pipe.run:
+    if pipe.carrier is None:
         exchange.pipes.append(pipe)
     if pipe.trunk is trunk:
         outlet.grant(window)
         if "expected" in answer:
             # The pipe was lost at the other end alone: messages that had not arrived there are lost.
-            trunk.send_mark(pipe, outlet.sent)
+            trunk.send_data(pipe, outlet.sent)
     else:
         expected, taken = answer.get("expected"), answer.get("taken")
         known = type(expected) is int and type(taken) is int
         pipe.trunk = pipe.carrier = trunk
-        pipe.run, pipe.handle = trunk.run, handle
+        pipe.handle = handle
         exchange.count_unconfirmed(outlet.open(window, expected if known else None, taken if known else None))
         if outlet.sent > word["first"] or known:
-            trunk.send_mark(pipe, outlet.sent)
+            trunk.send_data(pipe, outlet.sent)
     pipe.pump()
     exchange.pipe_changed()
     return trunk
 
 
-def _undecided(board: Board, join: Join, trunk: Trunk) -> list[Pipe]:
+def _undecided(join: Join, trunk: Trunk) -> list[Pipe]:
     """Return the pipes that the other end may not know yet: it may answer that another pipe leads there."""
     exchange = join.exchange
     known = _known(join, trunk)
     new = [known] if known is not None and known.disputed and known not in exchange.pipes else []
-    lost = [each for each in _elsewhere(board, join, trunk) if each.trunk is None]
+    lost = [each for each in _elsewhere(join, trunk) if each.trunk is None]
     return [each for each in (*new, *lost) if each in exchange.opening]
 
 
@@ -143,7 +138,7 @@ def _undo(join: Join, pipe: Pipe, trunk: Trunk) -> None:
         exchange.remove(pipe)
 
 
-def _pipe_to(board: Board, join: Join, trunk: Trunk) -> Pipe:
+def _pipe_to(join: Join, trunk: Trunk) -> Pipe:
     """Return the pipe for a queue: the existing one, the former one, or a new one."""
     known = _known(join, trunk)
     if known is not None:
@@ -156,7 +151,7 @@ def _pipe_to(board: Board, join: Join, trunk: Trunk) -> Pipe:
     lost = (each for each in exchange.pipes if each.trunk is None and each.led_where(trunk) and not each.ending)
     if exchange.style is Style.BALANCE:
         lost = (each for each in lost if each.leads_to(join.queue))
-    return next(lost, None) or Pipe(exchange, board.next_number(), Outlet(exchange.limits, exchange.at_limit))
+    return next(lost, None) or Pipe(exchange, trunk.board.next_number(), Outlet(exchange.limits, exchange.at_limit))
 
 
 def _known(join: Join, trunk: Trunk) -> Pipe | None:
@@ -174,14 +169,14 @@ def _known(join: Join, trunk: Trunk) -> Pipe | None:
     return None
 
 
-def _elsewhere(board: Board, join: Join, trunk: Trunk) -> dict[Pipe, Trunk]:
+def _elsewhere(join: Join, trunk: Trunk) -> dict[Pipe, Trunk]:
     """Return the pipes that may lead to the other end of a trunk, with the trunks that carry them.
 
     Two wirings that dial each other by forwarded addresses have two trunks. Identity and run are only claims, so the other
     end is asked which of these pipes end there. A name that a trunk does not see is not sent over another trunk.
     """
     found: dict[Pipe, Trunk] = {}
-    for other in board.trunks.get((trunk.identity, trunk.run), ()):
+    for other in trunk.board.trunks.get((trunk.identity, trunk.run), ()):
         pipe = _known(join, other) if other is not trunk and other.sees_process == trunk.sees_process else None
         if pipe is not None:
             found[pipe] = other

@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from redpoll.address import Address
+from redpoll.config import Config
 from redpoll.errors import (
     Closed,
     ConfigError,
@@ -23,7 +24,7 @@ from redpoll.errors import (
     WiringError,
 )
 from redpoll.message import Message
-from redpoll.node import Node
+from redpoll.node import Node, Received
 from redpoll.node.door import (
     MESSAGE_UNIT,
     PIECE_FIELDS,
@@ -40,18 +41,25 @@ from redpoll.node.door import (
 from redpoll.node.reports import LogLimit
 from redpoll.serializers.base import Buffer
 from redpoll.serializers.parts import Encoded
+from redpoll.wiring.board import Board
+from redpoll.wiring.connection import NO_MESSAGES, Answer, Pipe, Trunk
 from redpoll.wiring.directory.tokens import is_proof, proof_of
 from redpoll.wiring.exchange import IDLE
-from redpoll.wiring.outlet import Chunk
-from redpoll.wiring.pack import BATCH_BYTES, MIXED, unpack
-from redpoll.wiring.trunk import Answer, Trunk
-from redpoll.wiring.words import CREDIT, DATA, VERSION, WORD, check_answer, decode, encode, field, refusal
-
-if TYPE_CHECKING:
-    from redpoll.config import Config
-    from redpoll.node import Received
-    from redpoll.wiring.board import Board
-    from redpoll.wiring.pipe import Pipe
+from redpoll.wiring.protocol import (
+    BATCH_BYTES,
+    CREDIT,
+    DATA,
+    MIXED,
+    VERSION,
+    WORD,
+    Batch,
+    check_answer,
+    decode,
+    encode,
+    field,
+    refusal,
+    unpack,
+)
 
 __all__ = ["Net", "NetTrunk", "config_of", "greet"]
 
@@ -170,7 +178,7 @@ class NetTrunk(Trunk):
     async def answers(self) -> bool:
         """Return True if the other end answers within `_LIFE_SIGN` seconds."""
         try:
-            await self._net.ask(self.peer, _hello(self.board.run), _LIFE_SIGN)
+            await self._net.ask(self.peer, _hello(self._net.board.run), _LIFE_SIGN)
         except LinkError:
             return False
         except RedpollError:
@@ -194,16 +202,11 @@ class NetTrunk(Trunk):
         if self.up:
             self.pump()
 
-    def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
+    def send_data(self, pipe: Pipe, first: int, batch: Batch = NO_MESSAGES) -> None:
         """Pack the messages and send them."""
-        batch = chunk.batch
         shape, body = batch.packed()
-        header = DATA.pack(b"D", pipe.handle, chunk.first, pipe.promised, len(batch.messages), shape)
+        header = DATA.pack(b"D", pipe.handle, first, pipe.promised, len(batch.messages), shape)
         self._net.submit(self.peer, header, body)
-
-    def send_mark(self, pipe: Pipe, first: int) -> None:
-        """Send a data message without messages."""
-        self._net.submit(self.peer, DATA.pack(b"D", pipe.handle, first, pipe.promised, 0, 0), b"")
 
     def send_credit(self, number: int, taken: int) -> None:
         """Send a credit."""

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import AtLimit
-from redpoll.wiring.pack import BATCH_BYTES, BATCH_MESSAGES, Batch
+from redpoll.wiring.names import AtLimit, Limits
+from redpoll.wiring.protocol import BATCH_BYTES, BATCH_MESSAGES, Batch
 
 __all__ = ["Chunk", "Outlet"]
 
@@ -44,29 +43,6 @@ class Outlet:
         window: Messages that the other end has room for, in all.
         window_bytes: Bytes that it has room for.
     """
-
-    __slots__ = (
-        "_at_limit",
-        "_flying",
-        "_flying_bytes",
-        "_flying_messages",
-        "_most",
-        "_most_bytes",
-        "_resume",
-        "_resume_bytes",
-        "_waiting",
-        "dropped",
-        "held",
-        "limits",
-        "next",
-        "sent",
-        "taken",
-        "up",
-        "waiting",
-        "waiting_bytes",
-        "window",
-        "window_bytes",
-    )
 
     def __init__(self, limits: Limits, at_limit: AtLimit, first: int = 0) -> None:
         self.limits = limits
@@ -292,10 +268,6 @@ class Outlet:
         """Set what the other end has room for."""
         self.window = window.most_messages
         self.window_bytes = window.most_bytes
-
-    def lost(self) -> None:
-        """Detach the other end; waiting messages stay."""
-        self.up = False
 
     def withdraw(self) -> list[bytes]:
         """Withdraw waiting messages, as if they had not been accepted."""

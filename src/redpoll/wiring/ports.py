@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import reduce
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from redpoll.errors import Closed, ProtocolError, WiringError
+from redpoll.wiring.connection import Answer, Port, Trunk
+from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.inlet import Source
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import check_name
-from redpoll.wiring.port import Port
+from redpoll.wiring.names import Limits, check_name
+from redpoll.wiring.protocol import field
 from redpoll.wiring.queue import Queue
-from redpoll.wiring.words import field
-
-if TYPE_CHECKING:
-    from redpoll.wiring.board import Board
-    from redpoll.wiring.trunk import Answer, Trunk
 
 __all__ = ["KEPT_PORT", "MAX_PORTS", "Ports"]
 
@@ -47,10 +43,22 @@ class _Claims(NamedTuple):
     live: bool
 
 
+class _Board(Protocol):
+    """What the pipes need of their wiring."""
+
+    loop: asyncio.AbstractEventLoop
+    queues: dict[str, Queue]
+    unwired: Callable[[Kind, str, str], object]
+
+    def visible_queue(self, trunk: Trunk, name: str, exchange: str) -> Queue: ...
+    async def check_heir(self, trunk: Trunk, kind: Kind, name: str, *, live: bool) -> None: ...
+    async def check_identity(self, trunk: Trunk, kind: Kind, name: str, holders: Iterable[Trunk]) -> None: ...
+
+
 class Ports:
     """The pipes that end here, including lost ones that are kept."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: _Board) -> None:
         self._board = board
         self._handles = count(1)
         #: The pipes by run and number.

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redpoll.blocking.handover import Handover
 from redpoll.errors import Closed, NameTaken, PeerLost, RedpollError
 from redpoll.locks import new_lock
 from redpoll.platforms import after_fork
+from redpoll.wiring.board import Board
+from redpoll.wiring.connection import Answer, DirectTrunk
 from redpoll.wiring.names import Scope
-from redpoll.wiring.outlet import Chunk
-from redpoll.wiring.trunk import Answer, Trunk
-from redpoll.wiring.words import refusal
-
-if TYPE_CHECKING:
-    from redpoll.wiring.board import Board
-    from redpoll.wiring.pipe import Pipe
+from redpoll.wiring.protocol import refusal
 
 __all__ = ["Neighbour", "ProcessTrunk"]
 
@@ -138,11 +134,11 @@ class Neighbour:
         self.handover.close()
 
 
-class ProcessTrunk(Trunk):
+class ProcessTrunk(DirectTrunk):
     """Trunk to another wiring of this process: messages are not packed, and a burst wakes the other loop once."""
 
-    sees_process = True
     twin: ProcessTrunk
+    place = "this process"
 
     def __init__(self, own: Neighbour, other: Neighbour) -> None:
         self._own = own
@@ -153,35 +149,13 @@ class ProcessTrunk(Trunk):
         """Add it to the trunks of its board, on the loop of that: the other wiring may have made it, on another thread."""
         self._own.handover.post(super().enter)
 
-    @property
-    def place(self) -> str:
-        """Always "this process"."""
-        return "this process"
-
-    @property
-    def writable(self) -> bool:
-        """True: its content is bounded by the room of the other end."""
-        return True
-
-    def call_writable(self) -> None:
-        """Do nothing: it is always writable."""
-
-    def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
-        """Hand the messages over."""
-        batch = chunk.batch
-        self._post(self.twin.data, pipe.handle, chunk.first, pipe.promised, batch.messages, batch.size)
-
-    def send_mark(self, pipe: Pipe, first: int) -> None:
-        """Hand the number over."""
-        self._post(self.twin.data, pipe.handle, first, pipe.promised, [], 0)
-
     def send_credit(self, number: int, taken: int) -> None:
         """Hand the credit over."""
-        self._post(self.twin.credit, number, taken)
+        self.post(self.twin.credit, number, taken)
 
     def tell(self, word: dict[str, Any]) -> None:
         """Hand a word over."""
-        self._post(self.twin.hear, word, _unheard)
+        self.post(self.twin.hear, word, _unheard)
 
     async def ask(self, word: dict[str, Any], timeout: float | None) -> Answer:
         """Hand a word over, and wait for the answer."""
@@ -194,7 +168,7 @@ class ProcessTrunk(Trunk):
         lost = partial(_settle, answered)
         self.watchers[lost] = None
         try:
-            self._post(self.twin.hear, word, reply)
+            self.post(self.twin.hear, word, reply)
             async with asyncio.timeout(timeout):
                 return await answered
         except TimeoutError:
@@ -232,7 +206,8 @@ class ProcessTrunk(Trunk):
         self.took(taken)
         self.lose(PeerLost(self.place, "it was closed"), final=True)
 
-    def _post(self, call: Callable[..., object], *arguments: Any) -> None:
+    def post(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Call a function on the loop of the other end."""
         self._other.handover.post(call, arguments)
 
 

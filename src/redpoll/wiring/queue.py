@@ -13,10 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import check_seconds
-from redpoll.wiring.gap import Gap
 from redpoll.wiring.inlet import Source
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import Scope
+from redpoll.wiring.names import Gap, Limits, Scope
 from redpoll.wiring.vigil import LONGEST, Vigil
 
 __all__ = ["Messages", "Queue", "QueueStats"]

@@ -11,13 +11,13 @@ from functools import partial
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
 from redpoll.wiring.board import Board
+from redpoll.wiring.connection import Trunk
 from redpoll.wiring.directory.client import DirectoryClient, unavailable
 from redpoll.wiring.directory.entries import Entry, Kind
 from redpoll.wiring.names import Scope, Style
 from redpoll.wiring.net import Net
 from redpoll.wiring.process import Neighbour
 from redpoll.wiring.reach import WILDCARDS
-from redpoll.wiring.trunk import Trunk
 
 __all__ = ["Registry"]
 

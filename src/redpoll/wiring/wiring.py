@@ -23,9 +23,7 @@ from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.directory.tokens import token_bytes
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange, check_style
-from redpoll.wiring.gap import Gap
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import LOCAL, AtLimit, Scope, Style, check_name
+from redpoll.wiring.names import LOCAL, AtLimit, Gap, Limits, Scope, Style, check_name
 from redpoll.wiring.net import Net, config_of
 from redpoll.wiring.process import Neighbour
 from redpoll.wiring.queue import Queue

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redpoll import UsageError
-from redpoll.wiring.limits import NO_LIMIT as ENDLESS
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import Scope, Style
+from redpoll.wiring.names import NO_LIMIT as ENDLESS
+from redpoll.wiring.names import Limits, Scope, Style
 from redpoll.wiring.zmq import constants
 from redpoll.wiring.zmq.constants import check_swap, limits_of, scope_of, style_of
 

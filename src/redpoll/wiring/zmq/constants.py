@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from redpoll.errors import UsageError
-from redpoll.wiring.limits import NO_LIMIT as ENDLESS
-from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import Scope, Style
+from redpoll.wiring.names import NO_LIMIT as ENDLESS
+from redpoll.wiring.names import Limits, Scope, Style
 
 __all__ = [
     "MESSAGE_DATA",

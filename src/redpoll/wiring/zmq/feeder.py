@@ -7,7 +7,7 @@ from itertools import chain, repeat, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from redpoll.errors import Closed
-from redpoll.wiring.gap import Gap
+from redpoll.wiring.names import Gap
 from redpoll.wiring.zmq.constants import MESSAGE_DATA, MESSAGE_GAP
 
 if TYPE_CHECKING:

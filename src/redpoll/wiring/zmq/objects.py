@@ -12,7 +12,7 @@ from redpoll.wiring.zmq.outbox import Data
 from redpoll.wiring.zmq.wires import Wires
 
 if TYPE_CHECKING:
-    from redpoll.wiring.gap import Gap
+    from redpoll.wiring.names import Gap
 
 __all__ = ["ZMQ", "Zmq"]
 
