@@ -7,6 +7,7 @@ import struct
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -390,28 +391,28 @@ def _words() -> dict[str, bytes]:
     """What clients and directories say, and what comes near it."""
     place = Address.parse("127.0.0.1:4000")
     entry = Entry("exchange", "PRICES", place, "balance", bytes(range(16)), 7, suspect=True)
-    item = words.Item(entry.key, place, entry.style, entry.identity)
+    item = Entry(*entry.key, place, entry.style, entry.identity)
     seen = Seen(5, entry, True)
     found: dict[str, tuple[str, bytes]] = {
-        "hello": ("hello", words.say_hello(words.Hello(1, bytes(16), 2**64 - 1, b"token"))),
+        "hello": ("hello", words.HELLO.say(words.Hello(1, bytes(16), 2**64 - 1, b"token"))),
         "hello-of-another-version": ("hello", b"\x91\x09"),
         "hello-without-a-token": ("hello", b"\x93\x01\xc4\x10" + bytes(16) + b"\x01"),
-        "names": ("keys", words.say_keys([("queue", "Q"), entry.key])),
-        "name-too-long": ("keys", words.say_keys([("queue", "x" * 256)])),
-        "names-too-many": ("keys", words.say_keys([("queue", "Q")] * 257)),
-        "registration": ("items", words.say_items([item, item._replace(style=None, identity=None)])),
+        "names": ("keys", words.LOOKUP.say([("queue", "Q"), entry.key])),
+        "name-too-long": ("keys", words.LOOKUP.say([("queue", "x" * 256)])),
+        "names-too-many": ("keys", words.LOOKUP.say([("queue", "Q")] * 257)),
+        "registration": ("items", words.REGISTER.say([item, replace(item, style=None, identity=None)])),
         "registration-nowhere": ("items", b"\x91\x95\xa5queue\xa1Q\xa4nope\xc0\xc0"),
-        "count": ("count", words.say_count(10_000)),
-        "count-unknown": ("count", words.say_count(None)),
-        "place": ("place", words.say_place(entry.key)),
-        "place-first": ("place", words.say_place(None)),
-        "news": ("news", words.say_news([(entry.key, seen), (("queue", "Q"), Seen(6, None, False))], again=True)),
-        "welcome": ("welcome", words.say_welcome(words.Welcome(1, 15.0, 0.5, True, "127.0.0.1"))),
+        "count": ("count", words.RENEW.say(10_000)),
+        "count-unknown": ("count", words.RENEW.say(None)),
+        "place": ("place", words.LIST.say(entry.key)),
+        "place-first": ("place", words.LIST.say(None)),
+        "news": ("news", words.NEWS.say(words.News(True, [(entry.key, seen), (("queue", "Q"), Seen(6, None, False))]))),
+        "welcome": ("welcome", words.HELLO.reply(words.Welcome(1, 15.0, 0.5, True, "127.0.0.1"))),
         "welcome-without-an-end": ("welcome", words.say([1, float("inf"), 0, True, ""])),
         "refused": ("welcome", words.say_problem("token", "the directory wants a token")),
-        "verdicts": ("verdicts", words.say_verdicts([Verdict(each, 0.5, 10) for each in Outcome])),
-        "sights": ("sights", words.say_sights([seen, None])),
-        "entries": ("entries", words.say_entries([entry, Entry("queue", "Q", place, static=True)])),
+        "verdicts": ("verdicts", words.REGISTER.reply([Verdict(each, 0.5, 10) for each in Outcome])),
+        "sights": ("sights", words.LOOKUP.reply([seen, None])),
+        "entries": ("entries", words.LIST.reply([entry, Entry("queue", "Q", place, static=True)])),
     }
     numbers = {kind: number for number, kind in enumerate(directory.KINDS)}
     return {name: bytes([numbers[kind]]) + data for name, (kind, data) in found.items()}

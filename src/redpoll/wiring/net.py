@@ -43,12 +43,13 @@ from redpoll.serializers.base import Buffer
 from redpoll.serializers.parts import Encoded
 from redpoll.wiring.board import Board
 from redpoll.wiring.connection import NO_MESSAGES, Answer, Pipe, Trunk
+from redpoll.wiring.directory.session import Session
 from redpoll.wiring.directory.tokens import is_proof, proof_of
 from redpoll.wiring.exchange import IDLE
 from redpoll.wiring.protocol import (
-    BATCH_BYTES,
     CREDIT,
     DATA,
+    MAX_WORD,
     MIXED,
     VERSION,
     WORD,
@@ -111,9 +112,9 @@ def config_of(config: Config, options: dict[str, Any]) -> Config:
         serializer="raw",
         send_queue_limit=_U32,
         send_queue_bytes=2**63 - 1,
-        # Small messages are sent together, whatever the limit of one; the limit announced to the other end is rounded
-        # down.
-        max_message_size=min(max(config.max_message_size, 2 * BATCH_BYTES) + MESSAGE_UNIT + DATA.size, 2**63 - 1),
+        # Small messages are sent together, and names to the directory, whatever the limit of one; the limit announced to
+        # the other end is rounded down.
+        max_message_size=min(max(config.max_message_size, MAX_WORD) + MESSAGE_UNIT + DATA.size, 2**63 - 1),
     )
 
 
@@ -245,9 +246,15 @@ class Net:
     Args:
         config: The options of the node, made by `config_of`.
         token: The token that other wirings must have; None for none.
+
+    Attributes:
+        node: The node.
+        board: The exchanges and queues of the wiring.
+        directory: The session with the directory, over the same node; None without one.
     """
 
     board: Board
+    directory: Session | None = None
 
     def __init__(self, config: Config, token: bytes | None) -> None:
         self._config = config
@@ -428,6 +435,8 @@ class Net:
             _, handle, first, said, count, shape = DATA.unpack(header)
             self._data(trunk, handle, first, said, count, shape, body)
             return True
+        elif self.directory is not None and self.directory.arrived(message):
+            return not message.ended
         message.refuse("this is a wiring")
         return False
 
@@ -521,6 +530,8 @@ class Net:
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """Handle the end of a peer's session."""
+        if self.directory is not None:
+            self.directory.ended(peer, error)
         trunk = self.trunks.get(peer)
         if trunk is not None:
             self._lost.add(peer)

@@ -97,10 +97,10 @@ class Wiring:
             self._directory = DirectoryClient(
                 directory,
                 token=token,
-                tls=self._config.tls,
-                encryption=self._config.encryption,
                 owner_identity=self._net.node.identity,
+                node=self._net.node,
             )
+            self._net.directory = self._directory.session
             self._directory.lost = partial(self._events.tell, "directory_lost")
             self._directory.back = partial(self._events.tell, "directory_back")
             self._directory.taken = partial(self._events.tell, "taken")

@@ -34,16 +34,16 @@ def _told(say: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 #: By the first byte of the input.
 KINDS: dict[str, _Kind] = {
-    "hello": _Kind(words.read_hello, words.say_hello),
-    "keys": _Kind(words.read_keys, words.say_keys),
-    "items": _Kind(words.read_items, words.say_items),
-    "count": _Kind(words.read_count, words.say_count),
-    "place": _Kind(words.read_place, words.say_place),
-    "news": _Kind(words.read_news, lambda said: words.say_news(said[1], again=said[0])),
-    "welcome": _Kind(_answer(words.read_welcome), _told(words.say_welcome)),
-    "verdicts": _Kind(_answer(words.read_verdicts), _told(words.say_verdicts)),
-    "sights": _Kind(_answer(words.read_sights), _told(words.say_sights)),
-    "entries": _Kind(_answer(words.read_entries), _told(words.say_entries)),
+    "hello": _Kind(words.HELLO.read, words.HELLO.say),
+    "keys": _Kind(words.LOOKUP.read, words.LOOKUP.say),
+    "items": _Kind(words.REGISTER.read, words.REGISTER.say),
+    "count": _Kind(words.RENEW.read, words.RENEW.say),
+    "place": _Kind(words.LIST.read, words.LIST.say),
+    "news": _Kind(words.NEWS.read, words.NEWS.say),
+    "welcome": _Kind(_answer(words.HELLO.result), _told(words.HELLO.reply)),
+    "verdicts": _Kind(_answer(words.REGISTER.result), _told(words.REGISTER.reply)),
+    "sights": _Kind(_answer(words.LOOKUP.result), _told(words.LOOKUP.reply)),
+    "entries": _Kind(_answer(words.LIST.result), _told(words.LIST.reply)),
 }
 
 WORDS = (

@@ -149,7 +149,7 @@ async def test_an_owner_that_is_started_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later run of an owner has its names at once, and the former run is told that they are taken."""
-    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", LONG)
+    monkeypatch.setattr("redpoll.wiring.directory.session._RENEW_EVERY", LONG)
     async with serve() as directory, use(directory, owner_identity=OWNER) as old:
         told = Told(old)
         await old.register("exchange", "E", HERE)
@@ -163,7 +163,7 @@ async def test_an_owner_that_is_started_again(
 
 async def test_a_taken_name_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that was taken from us is ours again when who took it is gone."""
-    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", 0.05)
+    monkeypatch.setattr("redpoll.wiring.directory.session._RENEW_EVERY", 0.05)
     async with serve() as directory, use(directory, owner_identity=OWNER) as old:
         await old.register("exchange", "E", HERE)
         async with use(directory, owner_identity=OWNER) as new:
@@ -173,7 +173,7 @@ async def test_a_taken_name_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_registration_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that was registered as its owner gave up waiting is free at once, not with the next renewal."""
-    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", LONG)
+    monkeypatch.setattr("redpoll.wiring.directory.session._RENEW_EVERY", LONG)
     async with serve() as directory, use(directory) as one:
         await one.ready()
         registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
@@ -399,7 +399,7 @@ async def test_a_name_that_another_took_meanwhile() -> None:
 
 async def test_what_a_directory_forgot_is_registered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is still linked, and whose lease is over, has its names again with its next renewal."""
-    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", 0.05)
+    monkeypatch.setattr("redpoll.wiring.directory.session._RENEW_EVERY", 0.05)
     async with serve() as directory, use(directory) as one:
         await one.register("exchange", "E", HERE)
         directory._table.expire(1e12)
@@ -550,7 +550,7 @@ async def test_bounds() -> None:
 
 async def test_a_watch_for_which_there_was_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for again with each renewal."""
-    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", 0.05)
+    monkeypatch.setattr("redpoll.wiring.directory.session._RENEW_EVERY", 0.05)
     async with serve(bounds=Bounds(watches=1), entries=[Entry("queue", "R", HERE)]) as directory, use(directory) as one:
         first = one.watch("queue", "Q", lambda entry: None)
         second = one.watch("queue", "R", lambda entry: None)
@@ -607,19 +607,19 @@ async def test_closing_while_it_is_met() -> None:
 
     async def handler(message: Received[bytes]) -> bytes:
         heard.append(message.header)
-        if message.header == words.REGISTER:
+        if message.header == words.REGISTER.header:
             register.set()
             await asyncio.Event().wait()
         welcome = words.Welcome(words.VERSION, LONG, 0.0, True, "127.0.0.1")
-        return words.say_welcome(welcome) if message.header == words.HELLO else words.say(None)
+        return words.HELLO.reply(welcome) if message.header == words.HELLO.header else words.say(None)
 
     async with make(handler, slots=4) as node:
         one = use(node.address)
         await one.start()
-        one._wishes.register(words.Item(("queue", "Q"), HERE, None, OWNER))
+        one._wishes.register(Entry("queue", "Q", HERE, None, OWNER))
         await within(register.wait())
         await within(one.close())
-        await until(lambda: heard[-1] == words.BYE, "the goodbye")
+        await until(lambda: heard[-1] == words.BYE.header, "the goodbye")
         await node.stop(0)
 
 

@@ -116,8 +116,8 @@ class Play:
         wanted: dict[str, set[Address]] = {}
         for client in self.clients:
             for (_, name), registration in client._wishes.registrations.items():
-                wanted.setdefault(name, set()).add(registration.item.address)
-                held = name in known and known[name].address == registration.item.address
+                wanted.setdefault(name, set()).add(registration.entry.address)
+                held = name in known and known[name].address == registration.entry.address
                 if held is not (registration.standing is Standing.HELD):
                     return f"{name} is {registration.standing} for a client, and the directory says {known.get(name)}"
         if known.keys() != wanted.keys():

@@ -14,7 +14,6 @@ from redpoll.serializers import msgpack
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
-from tests.wiring.directory.support import entry
 
 CLIENT = b"c" * 16
 
@@ -30,7 +29,7 @@ ENTRIES = st.builds(
 )
 SIGHTS = st.builds(Seen, st.integers(0, 2**64 - 1), st.none() | ENTRIES, st.booleans())
 VERDICTS = st.builds(Verdict, st.sampled_from(Outcome), st.none() | st.floats(0, 1e6), st.integers(0, 10_000))
-ITEMS = st.builds(words.Item, KEYS, ADDRESSES, STYLES, IDENTITIES)
+ITEMS = st.builds(lambda key, *rest: Entry(key[0], key[1], *rest), KEYS, ADDRESSES, STYLES, IDENTITIES)
 
 
 def answered(data: bytes) -> Any:
@@ -45,40 +44,34 @@ def test_round_trips(
     keys: list[Any], items: list[Any], verdicts: list[Any], sights: list[Any], entries: list[Any]
 ) -> None:
     """What is said is read."""
-    assert words.read_keys(words.say_keys(keys)) == keys
-    assert words.read_items(words.say_items(items)) == items
-    assert words.read_verdicts(answered(words.say_verdicts(verdicts))) == verdicts
-    assert words.read_sights(answered(words.say_sights(sights))) == sights
-    assert words.read_entries(answered(words.say_entries(entries))) == entries
+    assert words.LOOKUP.read(words.LOOKUP.say(keys)) == keys
+    assert words.REGISTER.read(words.REGISTER.say(items)) == items
+    assert words.REGISTER.result(answered(words.REGISTER.reply(verdicts))) == verdicts
+    assert words.LOOKUP.result(answered(words.LOOKUP.reply(sights))) == sights
+    assert words.LIST.result(answered(words.LIST.reply(entries))) == entries
 
 
 @given(st.lists(st.tuples(KEYS, SIGHTS)), st.booleans())
 def test_news_round_trip(news: list[Any], again: bool) -> None:
     """So are news, with the wish that a client says hello again."""
-    assert words.read_news(words.say_news(news, again=again)) == (again, news)
+    assert words.NEWS.read(words.NEWS.say(words.News(again, news))) == (again, news)
 
 
 def test_meeting_round_trips() -> None:
     """So are hello, welcome and the rest."""
     hello = words.Hello(words.VERSION, CLIENT, 7, b"token")
-    assert words.read_hello(words.say_hello(hello)) == hello
+    assert words.HELLO.read(words.HELLO.say(hello)) == hello
     welcome = words.Welcome(1, 15.0, 2.5, True, "127.0.0.1")
-    assert words.read_welcome(answered(words.say_welcome(welcome))) == welcome
-    assert words.read_count(msgpack.encode(5)) == 5
-    assert words.read_place(msgpack.encode(None)) is None
-    assert words.read_place(msgpack.encode(["queue", "Q"])) == ("queue", "Q")
+    assert words.HELLO.result(answered(words.HELLO.reply(welcome))) == welcome
+    assert words.RENEW.read(msgpack.encode(5)) == 5
+    assert words.LIST.read(msgpack.encode(None)) is None
+    assert words.LIST.read(msgpack.encode(["queue", "Q"])) == ("queue", "Q")
     assert words.read_answer(words.say_problem("token", "wrong")) == words.Answer(None, "token", "wrong")
-
-
-def test_an_item_is_an_entry() -> None:
-    """A registration makes an entry of the run of who registers."""
-    item = words.Item(entry().key, entry().address, entry().style, entry().identity)
-    assert item.entry(1) == entry()
 
 
 def test_a_hello_of_another_version() -> None:
     """Of a version that is not spoken here no more is read than which it is."""
-    assert words.read_hello(msgpack.encode([9, {"what": "ever"}])).version == 9
+    assert words.HELLO.read(msgpack.encode([9, {"what": "ever"}])).version == 9
 
 
 BATCH = [["queue", "Q"]] * (words.BATCH + 1)
@@ -88,34 +81,34 @@ ITEM = ["queue", "Q", "127.0.0.1:1", None, None]
 @pytest.mark.parametrize(
     ("read", "value"),
     [
-        (words.read_hello, []),
-        (words.read_hello, ["1"]),
-        (words.read_hello, [1, CLIENT, 1]),
-        (words.read_hello, [1, b"short", 1, b""]),
-        (words.read_hello, [1, CLIENT, -1, b""]),
-        (words.read_hello, [1, CLIENT, True, b""]),
-        (words.read_hello, [1, CLIENT, 1, "text"]),
-        (words.read_hello, [1, CLIENT, 1, b"x" * 1025]),
-        (words.read_keys, {}),
-        (words.read_keys, BATCH),
-        (words.read_keys, [["topic", "Q"]]),
-        (words.read_keys, [["queue", "x" * 256]]),
-        (words.read_keys, [["queue", b"Q"]]),
-        (words.read_keys, [["queue", "Q", 1]]),
-        (words.read_keys, [5]),
-        (words.read_items, [ITEM[:-1]]),
-        (words.read_items, [[*ITEM[:2], "nowhere", None, None]]),
-        (words.read_items, [[*ITEM[:2], 5, None, None]]),
-        (words.read_items, [[*ITEM[:3], 5, None]]),
-        (words.read_items, [[*ITEM[:4], b"short"]]),
-        (words.read_items, [ITEM] * (words.BATCH + 1)),
-        (words.read_count, "5"),
-        (words.read_place, "Q"),
+        (words.HELLO.read, []),
+        (words.HELLO.read, ["1"]),
+        (words.HELLO.read, [1, CLIENT, 1]),
+        (words.HELLO.read, [1, b"short", 1, b""]),
+        (words.HELLO.read, [1, CLIENT, -1, b""]),
+        (words.HELLO.read, [1, CLIENT, True, b""]),
+        (words.HELLO.read, [1, CLIENT, 1, "text"]),
+        (words.HELLO.read, [1, CLIENT, 1, b"x" * 1025]),
+        (words.LOOKUP.read, {}),
+        (words.LOOKUP.read, BATCH),
+        (words.LOOKUP.read, [["topic", "Q"]]),
+        (words.LOOKUP.read, [["queue", "x" * 256]]),
+        (words.LOOKUP.read, [["queue", b"Q"]]),
+        (words.LOOKUP.read, [["queue", "Q", 1]]),
+        (words.LOOKUP.read, [5]),
+        (words.REGISTER.read, [ITEM[:-1]]),
+        (words.REGISTER.read, [[*ITEM[:2], "nowhere", None, None]]),
+        (words.REGISTER.read, [[*ITEM[:2], 5, None, None]]),
+        (words.REGISTER.read, [[*ITEM[:3], 5, None]]),
+        (words.REGISTER.read, [[*ITEM[:4], b"short"]]),
+        (words.REGISTER.read, [ITEM] * (words.BATCH + 1)),
+        (words.RENEW.read, "5"),
+        (words.LIST.read, "Q"),
         (words.read_answer, []),
         (words.read_answer, [None, "problem"]),
-        (words.read_news, [True]),
-        (words.read_news, [False, [["queue", "Q"]]]),
-        (words.read_news, [False, [["queue", "Q", [1, ["queue"], True]]]]),
+        (words.NEWS.read, [True]),
+        (words.NEWS.read, [False, [["queue", "Q"]]]),
+        (words.NEWS.read, [False, [["queue", "Q", [1, ["queue"], True]]]]),
     ],
 )
 def test_what_is_none_of_it(read: Callable[[bytes], object], value: object) -> None:
@@ -127,16 +120,16 @@ def test_what_is_none_of_it(read: Callable[[bytes], object], value: object) -> N
 @pytest.mark.parametrize(
     ("read", "value"),
     [
-        (words.read_welcome, [1]),
-        (words.read_welcome, [1, 15, 0, True]),
-        (words.read_welcome, [1, "15", 0, True, "h"]),
-        (words.read_welcome, [1, 2**64 - 1, 0, True, "h"]),
-        (words.read_welcome, [1, float("nan"), 0, True, "h"]),
-        (words.read_verdicts, [[9, None, 0]]),
-        (words.read_verdicts, [[0, None]]),
-        (words.read_verdicts, [[0, -1, 0]]),
-        (words.read_sights, [[]]),
-        (words.read_entries, [[*ITEM, 1, False]]),
+        (words.HELLO.result, [1]),
+        (words.HELLO.result, [1, 15, 0, True]),
+        (words.HELLO.result, [1, "15", 0, True, "h"]),
+        (words.HELLO.result, [1, 2**64 - 1, 0, True, "h"]),
+        (words.HELLO.result, [1, float("nan"), 0, True, "h"]),
+        (words.REGISTER.result, [[9, None, 0]]),
+        (words.REGISTER.result, [[0, None]]),
+        (words.REGISTER.result, [[0, -1, 0]]),
+        (words.LOOKUP.result, [[]]),
+        (words.LIST.result, [[*ITEM, 1, False]]),
     ],
 )
 def test_answers_that_are_none(read: Callable[[Any], object], value: object) -> None:
@@ -146,8 +139,8 @@ def test_answers_that_are_none(read: Callable[[Any], object], value: object) -> 
 
 
 READERS = [
-    *(words.read_hello, words.read_keys, words.read_items, words.read_count, words.read_place),
-    *(words.read_answer, words.read_news),
+    *(words.HELLO.read, words.LOOKUP.read, words.REGISTER.read, words.RENEW.read, words.LIST.read),
+    *(words.read_answer, words.NEWS.read),
 ]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 2**64 - 1) | st.floats() | st.text(max_size=5) | st.binary(max_size=20),

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.asyncio
 
 E: Key = ("exchange", "E")
 F: Key = ("exchange", "F")
-ITEM = words.Item(E, HERE, "distribute", OWNER)
+ITEM = Entry(*E, HERE, "distribute", OWNER)
 
 #: Seconds: short where a test waits for its end, long where it must not come.
 SHORT = 0.3
@@ -57,31 +58,32 @@ class Client:
         self._hello = words.Hello(words.VERSION, client or os.urandom(16), run, token)
 
     def _told(self, message: Received[Any]) -> None:
-        assert message.header == words.NEWS
-        again, news = words.read_news(message.data)
+        assert message.header == words.NEWS.header
+        again, news = words.NEWS.read(message.data)
         self.again += again
         self.news += [(key, seen.entry) for key, seen in news]
 
-    async def say(self, word: bytes, data: bytes = words.NOTHING) -> words.Answer:
+    async def say(self, word: words.Word, data: bytes = b"") -> words.Answer:
         """Say a word."""
-        answer = await within(self.node.request(Message(data, self._directory, header=word)))
+        answer = await within(self.node.request(Message(data, self._directory, header=word.header)))
         return words.read_answer(answer.data)
 
     async def hello(self) -> words.Welcome:
         """Be let in."""
-        answer = await self.say(words.HELLO, words.say_hello(self._hello))
+        answer = await self.say(words.HELLO, words.HELLO.say(self._hello))
         assert not answer.problem, answer
-        return words.read_welcome(answer.value)
+        welcome: words.Welcome = words.HELLO.result(answer.value)
+        return welcome
 
-    async def register(self, *items: words.Item) -> list[Outcome]:
+    async def register(self, *items: Entry) -> list[Outcome]:
         """Ask for names."""
-        answer = await self.say(words.REGISTER, words.say_items(items))
+        answer = await self.say(words.REGISTER, words.REGISTER.say(items))
         assert not answer.problem, answer
-        return [verdict.outcome for verdict in words.read_verdicts(answer.value)]
+        return [verdict.outcome for verdict in words.REGISTER.result(answer.value)]
 
-    async def look(self, word: bytes, *keys: Key) -> list[tuple[Entry | None, bool] | None]:
+    async def look(self, word: words.Word, *keys: Key) -> list[tuple[Entry | None, bool] | None]:
         """Look names up, or watch them."""
-        sights = words.read_sights((await self.say(word, words.say_keys(keys))).value)
+        sights = words.LOOKUP.result((await self.say(word, words.LOOKUP.say(keys))).value)
         return [None if seen is None else (seen.entry, seen.known) for seen in sights]
 
 
@@ -105,14 +107,14 @@ async def test_names_come_and_go() -> None:
     async with serve() as directory, client(directory) as one, client(directory) as two:
         assert await two.look(words.WATCH, E) == [(None, False)]
         assert await one.register(ITEM) == [Outcome.REGISTERED]
-        entry = ITEM.entry(1)
+        entry = replace(ITEM, run=1)
         assert await two.look(words.LOOKUP, E, F) == [(entry, True), (None, False)]
         assert directory.entries == (entry,)
         await until(lambda: two.news == [(E, entry)], "the news")
         assert await two.register(ITEM) == [Outcome.TAKEN]
-        assert (await one.say(words.UNREGISTER, words.say_keys([E, F]))).value == [True, False]
+        assert (await one.say(words.UNREGISTER, words.LOOKUP.say([E, F]))).value == [True, False]
         await until(lambda: two.news == [(E, entry), (E, None)], "the end")
-        await two.say(words.UNWATCH, words.say_keys([E]))
+        await two.say(words.UNWATCH, words.LOOKUP.say([E]))
         await one.register(ITEM)
         assert (await two.look(words.LOOKUP, E))[0] == (entry, True)
         assert len(two.news) == 2
@@ -125,7 +127,7 @@ async def test_a_lost_link_is_seen_at_once() -> None:
             await one.register(ITEM)
             await two.look(words.WATCH, E)
         await until(lambda: (E, None) in two.news, "the end of the lease")
-        entry = ITEM.entry(1)
+        entry = replace(ITEM, run=1)
         assert [seen and seen.suspect for _, seen in two.news] in ([True, None], [False, True, None])
         assert two.news[-2][1] == Entry(*E, HERE, entry.style, OWNER, 1, suspect=True)
         assert directory.entries == ()
@@ -137,7 +139,7 @@ async def test_a_client_that_says_goodbye() -> None:
         await one.register(ITEM)
         await one.say(words.BYE)
         assert (directory.entries, directory.clients) == ((), 0)
-        assert (await one.say(words.RENEW, words.say_count(0))).problem == "hello"
+        assert (await one.say(words.RENEW, words.RENEW.say(0))).problem == "hello"
 
 
 async def test_who_comes_again_has_all_at_once() -> None:
@@ -145,16 +147,16 @@ async def test_who_comes_again_has_all_at_once() -> None:
     async with serve() as directory, client(directory) as two:
         await two.look(words.WATCH, E)
         async with client(directory, OWNER) as one:
-            await one.register(ITEM, ITEM._replace(key=F))
+            await one.register(ITEM, replace(ITEM, kind=F[0], name=F[1]))
             await one.hello()
-            assert await one.register(ITEM, ITEM._replace(key=F)) == [Outcome.REGISTERED] * 2
-            assert (await one.say(words.RENEW, words.say_count(2))).value is True
+            assert await one.register(ITEM, replace(ITEM, kind=F[0], name=F[1])) == [Outcome.REGISTERED] * 2
+            assert (await one.say(words.RENEW, words.RENEW.say(2))).value is True
             assert directory._table.holders == directory.clients == 2
         async with client(directory, OWNER) as one:
             assert await one.register(ITEM) == [Outcome.REGISTERED]
             await one.say(words.SETTLED)
             assert [entry.key for entry in directory.entries] == [E]
-            assert (await one.say(words.RENEW, words.say_count(2))).value is False
+            assert (await one.say(words.RENEW, words.RENEW.say(2))).value is False
 
 
 async def test_a_second_hello_is_not_seen() -> None:
@@ -165,16 +167,16 @@ async def test_a_second_hello_is_not_seen() -> None:
         await one.hello()
         await one.register(ITEM)
         await one.say(words.SETTLED)
-        await one.register(ITEM._replace(key=F))
+        await one.register(replace(ITEM, kind=F[0], name=F[1]))
         await until(lambda: two.news, "news")
-        assert two.news == [(F, ITEM._replace(key=F).entry(1))]
+        assert two.news == [(F, replace(ITEM, kind=F[0], name=F[1], run=1))]
 
 
 async def test_a_later_run() -> None:
     """A later run of an owner takes its names over; the former one is told to look."""
     async with serve() as directory, client(directory, run=1) as old, client(directory, run=2) as new:
         await old.register(ITEM)
-        assert await new.register(ITEM._replace(address=THERE)) == [Outcome.REGISTERED]
+        assert await new.register(replace(ITEM, address=THERE)) == [Outcome.REGISTERED]
         await until(lambda: old.again, "the word that something was taken")
         assert await old.register(ITEM) == [Outcome.TAKEN]
 
@@ -195,7 +197,7 @@ async def test_silence_is_found() -> None:
     async with serve(lease=SHORT) as directory, client(directory) as one:
         await one.register(ITEM)
         await until(lambda: not directory.entries, "the end of the lease")
-        assert (await one.say(words.RENEW, words.say_count(1))).value is False
+        assert (await one.say(words.RENEW, words.RENEW.say(1))).value is False
 
 
 async def test_static_entries() -> None:
@@ -212,7 +214,7 @@ async def test_a_list_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve(entries=[Entry("queue", name, THERE) for name in "CAB"]) as directory, client(directory) as one:
         pages = []
         last = None
-        while page := words.read_entries((await one.say(words.LIST, words.say_place(last))).value):
+        while page := words.LIST.result((await one.say(words.LIST, words.LIST.say(last))).value):
             pages.append([entry.name for entry in page])
             last = page[-1].key
     assert pages == [["A", "B"], ["C"]]
@@ -225,9 +227,9 @@ async def test_a_token() -> None:
             assert await one.register(ITEM) == [Outcome.REGISTERED]
         for token, said in ((b"", "none"), (b"simsim", "a wrong one")):
             async with client(directory, token=token, hello=False) as other:
-                answer = await other.say(words.HELLO, words.say_hello(other._hello))
+                answer = await other.say(words.HELLO, words.HELLO.say(other._hello))
                 assert (answer.problem, said in answer.text) == ("token", True)
-                assert (await other.say(words.LOOKUP, words.say_keys([E]))).problem == "hello"
+                assert (await other.say(words.LOOKUP, words.LOOKUP.say([E]))).problem == "hello"
 
 
 async def test_who_shows_no_token_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -235,7 +237,7 @@ async def test_who_shows_no_token_does_not_fill_the_log(caplog: pytest.LogCaptur
     async with serve(token="sesame") as directory, client(directory, token=b"simsim", hello=False) as one:
         with caplog.at_level(logging.WARNING, "redpoll.wiring"):
             for _ in range(20):
-                await one.say(words.HELLO, words.say_hello(one._hello))
+                await one.say(words.HELLO, words.HELLO.say(one._hello))
     assert 1 <= len(caplog.records) < 20
     assert "sim" not in caplog.text
 
@@ -259,9 +261,9 @@ async def test_what_is_no_word() -> None:
     """Other messages, and words that cannot be read, are refused; the directory goes on."""
     async with serve() as directory, client(directory) as one:
         with pytest.raises(Refused, match="its own protocol"):
-            await one.say(b"weather")
+            await one.say(words.Word(b"weather"))
         with pytest.raises(Refused, match="its own protocol"):
-            await within(one.node.send(Message(b"", directory.address, header=words.LIST)))
+            await within(one.node.send(Message(b"", directory.address, header=words.LIST.header)))
         with pytest.raises(Refused, match="a list"):
             await one.say(words.REGISTER, msgpack.encode({"a": 1}))
         assert await one.register(ITEM) == [Outcome.REGISTERED]
@@ -271,7 +273,7 @@ async def test_too_many_names_at_once() -> None:
     """A message about more names than one may be about is refused, and nothing of it done."""
     async with serve() as directory, client(directory) as one:
         with pytest.raises(Refused, match="at most 256 names"):
-            await one.register(*[ITEM._replace(key=("queue", f"Q{number}")) for number in range(257)])
+            await one.register(*[replace(ITEM, kind="queue", name=f"Q{number}") for number in range(257)])
         assert directory.entries == ()
 
 
@@ -287,8 +289,10 @@ async def test_strangers_fill_no_memory() -> None:
     """Of who has not said hello nothing is kept, however much it sends; what is under way is bounded as at any node."""
     async with serve() as directory, client(directory, hello=False) as one, client(directory) as two:
         assert directory._node.config.memory_limit == 256 * 1024 * 1024
-        body = words.say_items([ITEM._replace(key=("queue", f"{number:03}" + "x" * 250)) for number in range(256)])
-        answers = [one.node.request(Message(body, directory.address, header=words.REGISTER)) for _ in range(200)]
+        body = words.REGISTER.say(
+            [replace(ITEM, kind="queue", name=f"{number:03}" + "x" * 250) for number in range(256)]
+        )
+        answers = [one.node.request(Message(body, directory.address, header=words.REGISTER.header)) for _ in range(200)]
         for answer in answers:
             assert words.read_answer((await within(answer)).data).problem == "hello"
         assert directory.entries == ()
@@ -300,7 +304,7 @@ async def test_strangers_fill_no_memory() -> None:
 async def test_addresses_that_nobody_can_dial() -> None:
     """A wildcard and port 0 are refused, each by itself."""
     async with serve() as directory, client(directory) as one:
-        items = [ITEM._replace(address=Address("tcp", *place)) for place in (("0.0.0.0", 5), ("10.0.0.1", 0))]
+        items = [replace(ITEM, address=Address("tcp", *place)) for place in (("0.0.0.0", 5), ("10.0.0.1", 0))]
         assert await one.register(*items, ITEM) == [Outcome.NOWHERE, Outcome.NOWHERE, Outcome.REGISTERED]
 
 
@@ -321,15 +325,15 @@ async def test_a_loopback_address_from_elsewhere(monkeypatch: pytest.MonkeyPatch
         async with client(directory, hello=False) as one:
             welcome = await one.hello()
             assert (welcome.near, welcome.host) == (False, remote)
-            there = ITEM._replace(key=F, address=Address("tcp", "10.0.0.7", 4000))
+            there = replace(ITEM, name=F[1], kind=F[0], address=Address("tcp", "10.0.0.7", 4000))
             assert await one.register(ITEM, there) == [Outcome.LOOPBACK, Outcome.REGISTERED]
 
 
 async def test_bounds() -> None:
     """At a bound names are refused, and watches left out, one by one; the rest goes on."""
     async with serve(bounds=Bounds(entries=1, watches=1)) as directory, client(directory) as one:
-        assert await one.register(ITEM, ITEM._replace(key=F)) == [Outcome.REGISTERED, Outcome.FULL]
-        assert await one.look(words.WATCH, E, F) == [(ITEM.entry(1), True), None]
+        assert await one.register(ITEM, replace(ITEM, kind=F[0], name=F[1])) == [Outcome.REGISTERED, Outcome.FULL]
+        assert await one.look(words.WATCH, E, F) == [(replace(ITEM, run=1), True), None]
 
 
 async def test_who_does_not_listen_is_told_the_latest() -> None:
@@ -339,7 +343,7 @@ async def test_who_does_not_listen_is_told_the_latest() -> None:
 
     async def told(message: Received[Any]) -> None:
         await taking.wait()
-        heard.extend(words.read_news(message.data)[1])
+        heard.extend(words.NEWS.read(message.data)[1])
 
     async with serve() as directory, client(directory) as one:
         slow = Client(directory)
@@ -348,9 +352,9 @@ async def test_who_does_not_listen_is_told_the_latest() -> None:
             await slow.hello()
             await slow.look(words.WATCH, E, F)
             for address in (HERE, THERE) * 20:
-                await one.register(ITEM._replace(address=address), ITEM._replace(key=F, address=address))
+                await one.register(replace(ITEM, address=address), replace(ITEM, name=F[1], kind=F[0], address=address))
             taking.set()
-            last = {key: ITEM._replace(key=key, address=THERE).entry(1) for key in (E, F)}
+            last = {key: replace(ITEM, name=key[1], kind=key[0], address=THERE, run=1) for key in (E, F)}
             await until(lambda: {key: seen.entry for key, seen in heard} == last, "the latest")
             assert len(heard) <= 5
 
@@ -364,7 +368,7 @@ async def test_news_that_are_refused_are_told_with_the_next() -> None:
         if refusing:
             message.refuse("not now")
         else:
-            heard.extend(key for key, _ in words.read_news(message.data)[1])
+            heard.extend(key for key, _ in words.NEWS.read(message.data)[1])
 
     async with serve() as directory, client(directory) as one:
         picky = Client(directory)
@@ -376,7 +380,7 @@ async def test_news_that_are_refused_are_told_with_the_next() -> None:
             await until(lambda: one.node.stats().received, "the answer")
             await until(lambda: picky.node.stats().refused, "the refusal")
             refusing = False
-            await one.register(ITEM._replace(key=F))
+            await one.register(replace(ITEM, kind=F[0], name=F[1]))
             await until(lambda: set(heard) == {E, F}, "both")
 
 

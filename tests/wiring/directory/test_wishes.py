@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from redpoll import RedpollError
 from redpoll.wiring.directory import wishes as module
 from redpoll.wiring.directory.entries import Entry, Key
-from redpoll.wiring.directory.protocol import Item
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from redpoll.wiring.directory.wishes import Standing, Wishes
 from tests.wiring.directory.support import HERE, OWNER, THERE, entry
 
 E: Key = ("exchange", "E")
-ITEM = Item(E, HERE, "distribute", OWNER)
+ITEM = Entry(*E, HERE, "distribute", OWNER)
 YES = Verdict(Outcome.REGISTERED)
 NO = Verdict(Outcome.TAKEN)
 
@@ -60,7 +60,7 @@ def test_a_name_registered_again_is_not_dropped_with_the_first() -> None:
     """The end of an earlier registration leaves a later one of the same name."""
     wishes = Wishes(ignore)
     first = wishes.register(ITEM)
-    second = wishes.register(ITEM._replace(address=THERE))
+    second = wishes.register(replace(ITEM, address=THERE))
     wishes.drop(first)
     assert wishes.registrations == {E: second}
 
@@ -156,7 +156,7 @@ def test_wishes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     wishes.register(ITEM)
     wishes.register(ITEM)
     with pytest.raises(RedpollError, match="at most 1 names"):
-        wishes.register(ITEM._replace(key=("exchange", "F")))
+        wishes.register(replace(ITEM, name="F"))
     wishes.watch(E, ignore)
     wishes.watch(E, ignore)
     with pytest.raises(RedpollError, match="watches at most 1"):

@@ -8,10 +8,10 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self
 
 from redpoll.address import Address
 from redpoll.config import Config
@@ -24,20 +24,20 @@ from redpoll.errors import (
     UsageError,
     WiringError,
 )
+from redpoll.node import Node, Received
+from redpoll.node.door import Peer
 from redpoll.node.hooks import log_raised
 from redpoll.node.reports import Repeated
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Entry, Key, Kind, key_of, place_problem, style_of
-from redpoll.wiring.directory.meeting import Meeting, State, refusal
-from redpoll.wiring.directory.table import Outcome, Verdict
+from redpoll.wiring.directory.session import Session, State, refusal
+from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from redpoll.wiring.directory.tokens import token_bytes
 from redpoll.wiring.directory.wishes import Registration, Watch, Wishes
 
 __all__ = ["DirectoryClient", "unavailable"]
-
-T = TypeVar("T")
 
 #: Maximum, and minimum, seconds between two attempts to register a name whose owner is gone.
 _TRY_EVERY: Final = 0.25
@@ -66,6 +66,8 @@ class DirectoryClient:
         owner_identity: The node identity of the names' owner, 16 bytes: a later run with the same one takes its names over
             at once. None: a random one.
         timeout: Default seconds of a call; None is no limit.
+        node: The node that dials the directory, started and stopped by its owner, which hands `session` the messages and the
+            ends of sessions; None: one of its own, with `tls` and `encryption`.
 
     Attributes:
         address: The address of the directory.
@@ -92,6 +94,7 @@ class DirectoryClient:
         encryption: bool | Literal["auto"] = "auto",
         owner_identity: bytes | None = None,
         timeout: float | None = 5.0,
+        node: Node[Any] | None = None,
     ) -> None:
         self.address = Address.parse(address)
         self.owner_identity = os.urandom(16) if owner_identity is None else _identity(owner_identity)
@@ -104,12 +107,22 @@ class DirectoryClient:
         names: tuple[Literal["lost", "back", "taken"], ...] = ("lost", "back", "taken")
         logs = {name: partial(log_raised, f"{name} of a client of a directory", logger=_logger) for name in names}
         self._raised = {name: Repeated(log) for name, log in logs.items()}
-        self._wishes = Wishes(self._unwatched)
+        self._wishes = Wishes(lambda key: self.session.post(words.UNWATCH, [key]))
         hello = words.Hello(words.VERSION, os.urandom(16), time.time_ns(), token_bytes(token) or b"")
-        config = Config(
-            listen=False, tls=tls, encryption=encryption, timeout=None, connect_timeout=_DIALLING, reuse_time=_REUSE
-        )
-        self._meeting = Meeting(self.address, config, hello, self._wishes, self._tell)
+        self._own_node: _Dialling | None = None
+        if node is None:
+            node = self._own_node = _Dialling(
+                self,
+                Config(
+                    listen=False,
+                    tls=tls,
+                    encryption=encryption,
+                    timeout=None,
+                    connect_timeout=_DIALLING,
+                    reuse_time=_REUSE,
+                ),
+            )
+        self.session = Session(self.address, node, hello, self._wishes, self._tell)
 
     # Life
 
@@ -120,7 +133,11 @@ class DirectoryClient:
             ConfigError: The certificates cannot be used.
             UsageError: It was started before.
         """
-        await self._meeting.start()
+        if self.state != "new":
+            raise UsageError(f"this client of a directory is {self.state}: it is started once")
+        if self._own_node is not None:
+            await self._own_node.start()
+        self.session.start()
 
     async def close(self) -> None:
         """Unregister all names, if the directory answers within a second, and stop.
@@ -128,8 +145,10 @@ class DirectoryClient:
         Waiting calls fail with `Closed`. A second call does nothing. If it is cancelled, it does not wait for the directory.
         """
         try:
-            await self._meeting.close()
+            await self.session.close()
         finally:
+            if self._own_node is not None:
+                await self._own_node.stop(0)
             for each in self._raised.values():
                 each.close()
 
@@ -151,28 +170,28 @@ class DirectoryClient:
         "connecting" until the first contact, "up", "lost" after a lost link, "refused" if the directory refuses this client,
         or the ends do not agree on encryption; "new" before `start`, "closed" after `close`.
         """
-        return self._meeting.state
+        return self.session.state
 
     @property
     def trouble(self) -> RedpollError | None:
         """The reason why the directory is not reached, as far as known; None while it is reached."""
-        return self._meeting.why
+        return self.session.why
 
     @property
     def near(self) -> bool | None:
         """True if the link to the directory stays on this machine, as the directory says; None before the first contact."""
-        welcome = self._meeting.welcome
+        welcome = self.session.welcome
         return None if welcome is None else welcome.near
 
     @property
     def settled(self) -> bool:
         """True if the directory knows of each name whether it has an owner: not in its first lease, while owners return."""
-        return self._meeting.settled
+        return self.session.settled
 
     @property
     def local_host(self) -> str | None:
         """The local IP address of the link to the directory; None before there was a link over TCP."""
-        return self._meeting.local_host
+        return self.session.local_host
 
     async def ready(self, *, timeout: float | Unset | None = UNSET) -> None:
         """Wait until the directory is reached: it has all registrations, and `near` and `local_host` are known.
@@ -187,7 +206,7 @@ class DirectoryClient:
             Closed: The client is not running.
         """
         async with self._in_time(timeout):
-            await self._meeting.wait()
+            await self.session.wait()
 
     # Registrations
 
@@ -228,17 +247,17 @@ class DirectoryClient:
 
         After an error or cancellation, the name is no longer requested.
         """
-        item = words.Item(
-            key_of(kind, name),
+        entry = Entry(
+            *key_of(kind, name),
             Address.parse(address),
             style_of(style),
             self.owner_identity if identity is None else _identity(identity),
         )
-        problem = place_problem(item.address)
+        problem = place_problem(entry.address)
         if problem is not None:
-            raise ConfigError("advertise", str(item.address), problem)
-        self._meeting.check()
-        registration = self._wishes.register(item)
+            raise ConfigError("advertise", str(entry.address), problem)
+        self.session.check()
+        registration = self._wishes.register(entry)
         verdicts: list[Verdict] = []
         try:
             async with self._in_time(timeout) as limit:
@@ -246,33 +265,33 @@ class DirectoryClient:
         except BaseException as error:
             if self._wishes.drop(registration):
                 # It may be registered, and only the answer is missing.
-                self._meeting.post(words.UNREGISTER, [item.key])
+                self.session.post(words.UNREGISTER, [entry.key])
             if verdicts and isinstance(error, DirectoryUnavailable):
-                raise refusal(item, verdicts[-1], self.address) from None
+                raise refusal(entry, verdicts[-1], self.address) from None
             raise
 
     async def _have(self, registration: Registration, verdicts: list[Verdict], limit: asyncio.Timeout | None) -> None:
         """Request a name until it is registered, or refused for good; the first wait for a lease extends the limit."""
-        item = registration.item
+        entry = registration.entry
         asked = registration
 
-        def body() -> bytes:
+        def entries() -> list[Entry]:
             # A later registration of the name replaces this one, whose data would replace it again.
             nonlocal asked
-            asked = self._wishes.registrations.get(item.key, registration)
-            return words.say_items([asked.item])
+            asked = self._wishes.registrations.get(entry.key, registration)
+            return [asked.entry]
 
         while True:
-            verdict = self._single(words.read_verdicts(await self._meeting.ask(words.REGISTER, body)))
+            verdict: Verdict = self._single(await self.session.ask(words.REGISTER, entries))
             self._wishes.answered(asked, verdict)
             if verdict.outcome is Outcome.REGISTERED:
                 return
             if verdict.outcome is not Outcome.TAKEN or verdict.free_in is None:
-                raise refusal(item, verdict, self.address)
+                raise refusal(entry, verdict, self.address)
             if not verdicts:
                 _logger.warning(
                     "the owner of the %s %r is gone: the directory %s keeps the name for it for another %.1f s",
-                    *item.key,
+                    *entry.key,
                     self.address,
                     verdict.free_in,
                 )
@@ -297,14 +316,14 @@ class DirectoryClient:
         """
         key = key_of(kind, name)
         if self.state != "refused":
-            self._meeting.check()
+            self.session.check()
         registration = self._wishes.registrations.get(key)
         if registration is None:
             return
         self._wishes.drop(registration)
-        if self._meeting.met:
+        if self.session.met:
             async with self._in_time(timeout):
-                await self._meeting.ask(words.UNREGISTER, words.say_keys([key]))
+                await self.session.ask(words.UNREGISTER, [key])
 
     # Lookups and watches
 
@@ -327,12 +346,11 @@ class DirectoryClient:
             Closed: The client is not running.
         """
         key = key_of(kind, name)
-        self._meeting.check()
+        self.session.check()
         answered = False
         try:
             async with self._in_time(timeout):
-                answer = await self._meeting.ask(words.LOOKUP, words.say_keys([key]))
-                seen = self._single(words.read_sights(answer))
+                seen: Seen | None = self._single(await self.session.ask(words.LOOKUP, [key]))
                 if seen is not None and (seen.known or seen.entry is not None):
                     return seen.entry
                 answered = True
@@ -374,16 +392,13 @@ class DirectoryClient:
         """
         key = key_of(kind, name)
         if self.state != "refused":
-            self._meeting.check()
+            self.session.check()
         watch, new = self._wishes.watch(key, callback)
         if new:
-            self._meeting.post(words.WATCH, [key])
+            self.session.post(words.WATCH, [key])
         else:
             asyncio.get_running_loop().call_soon(self._wishes.remind, watch)
         return watch
-
-    def _unwatched(self, key: Key) -> None:
-        self._meeting.post(words.UNWATCH, [key])
 
     async def list(self, *, timeout: float | Unset | None = UNSET) -> tuple[Entry, ...]:
         """Return all names of the directory, in order; names that change meanwhile may be missing.
@@ -399,11 +414,7 @@ class DirectoryClient:
         """
         found: list[Entry] = []
         async with self._in_time(timeout):
-            while True:
-                last = found[-1].key if found else None
-                page = words.read_entries(await self._meeting.ask(words.LIST, words.say_place(last)))
-                if not page:
-                    break
+            while page := await self.session.ask(words.LIST, found[-1].key if found else None):
                 found += page
         return tuple(found)
 
@@ -423,11 +434,11 @@ class DirectoryClient:
             async with asyncio.timeout(seconds) as limit:
                 yield limit
         except TimeoutError:
-            trouble = self._meeting.why
+            trouble = self.session.why
             why = f"no answer in {seconds:g} s" if trouble is None else str(trouble)
             raise unavailable(self.address, trouble, why) from trouble
 
-    def _single(self, answers: Sequence[T]) -> T:
+    def _single(self, answers: Any) -> Any:
         if len(answers) != 1:
             raise ProtocolError("the answer is not about one name", self.address)
         return answers[0]
@@ -440,6 +451,21 @@ class DirectoryClient:
             function(*args)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a hook may raise anything
             self._raised[hook].note(error)
+
+
+class _Dialling(Node[Any]):
+    """The node of a client without another one."""
+
+    def __init__(self, client: DirectoryClient, config: Config) -> None:
+        super().__init__(self._arrived, config)
+        self._client = client
+
+    def _arrived(self, message: Received[Any]) -> None:
+        if not self._client.session.arrived(message):
+            message.refuse("this is a client of a directory, which accepts only messages of its own protocol")
+
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
+        self._client.session.ended(peer, error)
 
 
 def unavailable(address: Address, trouble: RedpollError | None, reason: str) -> DirectoryUnavailable:

@@ -6,9 +6,10 @@ data raises `DecodeError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, cast
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from redpoll.address import Address
 from redpoll.errors import DecodeError, UsageError
@@ -17,73 +18,10 @@ from redpoll.wiring.directory.entries import Entry, Key, key_of, style_of
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from redpoll.wiring.directory.tokens import MAX_TOKEN
 
-__all__ = [
-    "BATCH",
-    "BYE",
-    "HELLO",
-    "LIST",
-    "LOOKUP",
-    "NEWS",
-    "NOTHING",
-    "PAGE",
-    "REGISTER",
-    "RENEW",
-    "SETTLED",
-    "UNREGISTER",
-    "UNWATCH",
-    "VERSION",
-    "WATCH",
-    "Answer",
-    "Hello",
-    "Item",
-    "Welcome",
-    "read_answer",
-    "read_count",
-    "read_entries",
-    "read_hello",
-    "read_items",
-    "read_keys",
-    "read_news",
-    "read_place",
-    "read_sights",
-    "read_verdicts",
-    "read_welcome",
-    "say",
-    "say_count",
-    "say_entries",
-    "say_hello",
-    "say_items",
-    "say_keys",
-    "say_news",
-    "say_place",
-    "say_problem",
-    "say_sights",
-    "say_verdicts",
-    "say_welcome",
-]
-
-T = TypeVar("T")
+__all__ = ["Answer", "Hello", "News", "Welcome", "Word", "read_answer", "say", "say_problem"]
 
 #: Version of the protocol.
 VERSION = 1
-
-#: Words of clients.
-HELLO = b"directory hello"
-REGISTER = b"directory register"
-UNREGISTER = b"directory unregister"
-SETTLED = b"directory settled"
-LOOKUP = b"directory lookup"
-WATCH = b"directory watch"
-UNWATCH = b"directory unwatch"
-RENEW = b"directory renew"
-LIST = b"directory list"
-BYE = b"directory bye"
-
-#: Word of a directory.
-NEWS = b"directory news"
-
-#: Body of a word without data.
-NOTHING = b""
 
 #: Maximum names per message.
 BATCH = 256
@@ -92,9 +30,8 @@ BATCH = 256
 PAGE = 1024
 
 # Any peer may send these: the limit is above what a valid message has.
-msgpack = MsgpackSerializer(max_containers=10_000)
+_msgpack = MsgpackSerializer(max_containers=10_000)
 
-_ID = 16
 _U64 = 2**64 - 1
 _YEAR = 31_536_000.0
 
@@ -125,17 +62,16 @@ class Welcome(NamedTuple):
     host: str
 
 
-class Item(NamedTuple):
-    """A registration."""
+class News(NamedTuple):
+    """What a directory tells a client unasked.
 
-    key: Key
-    address: Address
-    style: str | None
-    identity: bytes | None
+    Attributes:
+        again: True if the client is to say hello again and to register all its names.
+        seen: Changed names, each with its current state.
+    """
 
-    def entry(self, run: int) -> Entry:
-        """Return the entry that it makes."""
-        return Entry(*self.key, self.address, self.style, self.identity, run)
+    again: bool
+    seen: list[tuple[Key, Seen]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +89,14 @@ class Answer:
     text: str = ""
 
 
-# Answers
-
-
 def say(value: object) -> bytes:
     """Return the body of an answer."""
-    return msgpack.encode([value])
+    return _msgpack.encode([value])
 
 
 def say_problem(problem: str, text: str) -> bytes:
     """Return the body of an answer that reports a problem."""
-    return msgpack.encode([None, problem, text])
+    return _msgpack.encode([None, problem, text])
 
 
 def read_answer(data: bytes) -> Answer:
@@ -172,289 +105,200 @@ def read_answer(data: bytes) -> Answer:
     Raises:
         DecodeError: It is none.
     """
-    said = _list(msgpack.decode(data))
+    said = _list(_msgpack.decode(data))
     if len(said) == 1:
         return Answer(said[0])
-    return Answer(None, _text(_at(said, 1)), _text(_at(said, 2)))
+    _, problem, text = _exactly(said, 3)
+    return Answer(None, _TEXT.check(problem), _TEXT.check(text))
 
 
-# Session
+# Forms of values
 
 
-def say_hello(hello: Hello) -> bytes:
-    """Return the body of a hello."""
-    return msgpack.encode(list(hello))
+class _Form(NamedTuple):
+    """The form of a value in a message.
 
-
-def read_hello(data: bytes) -> Hello:
-    """Decode a hello; of another version only the version is decoded.
-
-    Raises:
-        DecodeError: It is none.
+    Attributes:
+        plain: Returns the lists, numbers and texts that stand for a value.
+        check: Returns the value that they stand for; raises `DecodeError` if there is none.
     """
-    said = _list(msgpack.decode(data))
-    version = _number(_at(said, 0))
-    if version != VERSION:
-        return Hello(version, b"", 0, b"")
-    token = _bytes(_at(said, 3))
-    if len(token) > MAX_TOKEN:
-        raise _wrong(f"a token of at most {MAX_TOKEN} bytes")
-    return Hello(version, _identity(_at(said, 1)), _number(_at(said, 2)), token)
+
+    plain: Callable[[Any], Any]
+    check: Callable[[Any], Any]
 
 
-def say_welcome(welcome: Welcome) -> bytes:
-    """Return the answer to a hello."""
-    return say(list(welcome))
+def _same(value: Any) -> Any:
+    return value
 
 
-def read_welcome(value: Any) -> Welcome:
-    """Decode the answer to a hello.
+def _of(kind: Any, what: str, is_valid: Callable[[Any], bool] = lambda _: True) -> _Form:
+    """Return the form of plain values of a type."""
 
-    Raises:
-        DecodeError: It is no welcome.
-    """
-    said = _list(value)
-    return Welcome(
-        _number(_at(said, 0)), _seconds(_at(said, 1)), _seconds(_at(said, 2)), bool(_at(said, 3)), _text(_at(said, 4))
+    def check(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, kind) or not is_valid(value):
+            raise _wrong(what)
+        return value
+
+    return _Form(_same, check)
+
+
+def _made(make: Callable[[Any], Any], plain: Callable[[Any], Any] = _same) -> _Form:
+    """Return the form of values that a function makes, or refuses with a `ValueError`."""
+
+    def check(value: Any) -> Any:
+        try:
+            return make(value)
+        except ValueError as error:
+            raise DecodeError("directory", error.text if isinstance(error, UsageError) else str(error)) from error
+
+    return _Form(plain, check)
+
+
+def _maybe(form: _Form) -> _Form:
+    """Return the form of values that may be None."""
+    return _Form(
+        lambda value: None if value is None else form.plain(value),
+        lambda value: None if value is None else form.check(value),
     )
 
 
-# Names
+def _many(form: _Form, most: int = 2**32) -> _Form:
+    """Return the form of lists of values."""
+
+    def check(value: Any) -> list[Any]:
+        if len(_list(value)) > most:
+            raise _wrong(f"at most {most} names")
+        return [form.check(each) for each in value]
+
+    return _Form(lambda values: [form.plain(each) for each in values], check)
 
 
-def say_keys(keys: Iterable[Key]) -> bytes:
-    """Return the body of a word about names."""
-    return msgpack.encode([list(key) for key in keys])
-
-
-def read_keys(data: bytes) -> list[Key]:
-    """Decode names.
-
-    Raises:
-        DecodeError: They are none.
-    """
-    return [_key(each) for each in _batch(data)]
-
-
-def say_items(items: Iterable[Item]) -> bytes:
-    """Return the body of `REGISTER`."""
-    return msgpack.encode([[*item.key, str(item.address), item.style, item.identity] for item in items])
-
-
-def read_items(data: bytes) -> list[Item]:
-    """Decode registrations.
-
-    Raises:
-        DecodeError: They are none.
-    """
-    return [_item(each) for each in _batch(data)]
-
-
-def say_count(count: int | None) -> bytes:
-    """Return the body of `RENEW`: the number of names that the client has, as far as it knows."""
-    return msgpack.encode(count)
-
-
-def read_count(data: bytes) -> int | None:
-    """Decode the number of names that a client has; None if the client does not know.
-
-    Raises:
-        DecodeError: It is no number.
-    """
-    count = msgpack.decode(data)
-    return None if count is None else _number(count)
-
-
-def say_verdicts(verdicts: Iterable[Verdict]) -> bytes:
-    """Return the answer to `REGISTER`."""
-    return say([[verdict.outcome.value, verdict.free_in, verdict.limit] for verdict in verdicts])
-
-
-def read_verdicts(value: Any) -> list[Verdict]:
-    """Decode the results of registrations.
-
-    Raises:
-        DecodeError: It is nothing of the kind.
-    """
-    return [_verdict(_list(each)) for each in _list(value)]
-
-
-def say_sights(sights: Iterable[Seen | None]) -> bytes:
-    """Return the answer to `LOOKUP` and `WATCH`; None for a name that is not watched, since a limit was reached."""
-    return say([None if seen is None else _seen(seen) for seen in sights])
-
-
-def read_sights(value: Any) -> list[Seen | None]:
-    """Decode the results of lookups, in the order in which they were requested.
-
-    Raises:
-        DecodeError: It is nothing of the kind.
-    """
-    return [None if each is None else _read_seen(each) for each in _list(value)]
-
-
-def say_news(news: Iterable[tuple[Key, Seen]], *, again: bool) -> bytes:
-    """Return the body of `NEWS`.
-
-    Args:
-        news: The names, each with its current state.
-        again: Ask the client to say hello again and to register all its names.
-    """
-    return msgpack.encode([again, [[*key, _seen(seen)] for key, seen in news]])
-
-
-def read_news(data: bytes) -> tuple[bool, list[tuple[Key, Seen]]]:
-    """Decode news.
-
-    Raises:
-        DecodeError: They are none.
-    """
-    again, news = _exactly(_list(msgpack.decode(data)), 2)
-    return bool(again), [(_key(each[:2]), _read_seen(_at(each, 2))) for each in map(_list, _list(news))]
-
-
-# Lists
-
-
-def say_place(place: Key | None) -> bytes:
-    """Return the body of `LIST`: the last name that the client has received; None at the beginning."""
-    return msgpack.encode(None if place is None else list(place))
-
-
-def read_place(data: bytes) -> Key | None:
-    """Decode the body of `LIST`.
-
-    Raises:
-        DecodeError: It is neither.
-    """
-    place = msgpack.decode(data)
-    return None if place is None else _key(place)
-
-
-def say_entries(entries: Iterable[Entry]) -> bytes:
-    """Return the answer to `LIST`, in the order of the names."""
-    return say([_packed(entry) for entry in entries])
-
-
-def read_entries(value: Any) -> list[Entry]:
-    """Decode a page of entries.
-
-    Raises:
-        DecodeError: It is none.
-    """
-    return [_entry(each) for each in _list(value)]
-
-
-# Fields
-
-
-def _packed(entry: Entry) -> list[Any]:
-    return [
-        *(entry.kind, entry.name, str(entry.address), entry.style, entry.identity),
-        *(entry.run, entry.static, entry.suspect),
-    ]
-
-
-def _entry(value: Any) -> Entry:
-    kind, name, address, style, identity, run, static, suspect = _exactly(_list(value), 8)
-    item = _item([kind, name, address, style, identity])
-    return Entry(*item.key, item.address, item.style, item.identity, _number(run), bool(static), bool(suspect))
-
-
-def _item(value: Any) -> Item:
-    kind, name, address, style, identity = _exactly(_list(value), 5)
-    return Item(
-        _key([kind, name]),
-        _of(Address.parse, _text(address)),
-        _of(style_of, style),
-        None if identity is None else _identity(identity),
+def _record(make: Callable[..., Any], *forms: _Form, fields: Callable[[Any], Any] = _same) -> _Form:
+    """Return the form of records, which are lists in messages."""
+    return _Form(
+        lambda value: [form.plain(each) for form, each in zip(forms, fields(value), strict=True)],
+        lambda value: make(
+            *(form.check(each) for form, each in zip(forms, _exactly(_list(value), len(forms)), strict=True))
+        ),
     )
 
 
-def _seen(seen: Seen) -> list[Any]:
-    return [seen.revision, None if seen.entry is None else _packed(seen.entry), seen.known]
-
-
-def _read_seen(value: Any) -> Seen:
-    revision, entry, known = _exactly(_list(value), 3)
-    return Seen(_number(revision), None if entry is None else _entry(entry), bool(known))
-
-
-def _verdict(said: Sequence[Any]) -> Verdict:
-    outcome, free_in, limit = _exactly(said, 3)
-    try:
-        outcome = Outcome(outcome)
-    except ValueError as error:
-        raise _wrong("an outcome") from error
-    return Verdict(outcome, None if free_in is None else _seconds(free_in), _number(limit))
-
-
-def _batch(data: bytes) -> Sequence[Any]:
-    said = _list(msgpack.decode(data))
-    if len(said) > BATCH:
-        raise _wrong(f"at most {BATCH} names")
-    return said
-
-
-def _key(value: Any) -> Key:
-    kind, name = _exactly(_list(value), 2)
-    return _of(lambda pair: key_of(*pair), (kind, name))
-
-
-def _of(make: Callable[[Any], T], value: Any) -> T:
-    try:
-        return make(value)
-    except UsageError as error:
-        raise DecodeError("directory", error.text) from error
-
-
-def _list(value: Any) -> Sequence[Any]:
+def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong("a list")
     return value
 
 
-def _exactly(values: Sequence[Any], count: int) -> Sequence[Any]:
+def _exactly(values: list[Any], count: int) -> list[Any]:
     if len(values) != count:
         raise _wrong(f"{count} fields")
     return values
 
 
-def _at(values: Sequence[Any], place: int) -> Any:
-    if len(values) <= place:
-        raise _wrong(f"a field {place}")
-    return values[place]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _wrong("text")
-    return value
-
-
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes):
-        raise _wrong("bytes")
-    return value
-
-
-def _identity(value: Any) -> bytes:
-    if len(_bytes(value)) != _ID:
-        raise _wrong(f"{_ID} bytes")
-    return cast("bytes", value)
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _U64:
-        raise _wrong("a number")
-    return value
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _YEAR:
-        raise _wrong("a time")
-    return float(value)
-
-
 def _wrong(what: str) -> DecodeError:
     return DecodeError("directory", f"expected {what}")
+
+
+def _check_hello(value: Any) -> Hello:
+    """Check a hello; of another version only the version is decoded."""
+    version: int = _NUMBER.check(value[0] if _list(value) else None)
+    hello: Hello = Hello(version, b"", 0, b"") if version != VERSION else _HELLO.check(value)
+    return hello
+
+
+_ANY = _Form(_same, _same)
+_FLAG = _Form(_same, bool)
+_TEXT = _of(str, "text")
+_NUMBER = _of(int, "a number", lambda value: 0 <= value <= _U64)
+_SECONDS = _of(int | float, "a time", lambda value: 0 <= value <= _YEAR)
+_IDENTITY = _of(bytes, "16 bytes", lambda value: len(value) == 16)
+_TOKEN = _of(bytes, f"a token of at most {MAX_TOKEN} bytes", lambda value: len(value) <= MAX_TOKEN)
+_HELLO = _record(Hello, _NUMBER, _IDENTITY, _NUMBER, _TOKEN)
+_WELCOME = _record(Welcome, _NUMBER, _SECONDS, _SECONDS, _FLAG, _TEXT)
+_KEY = _made(lambda pair: key_of(*_exactly(_list(pair), 2)), list)
+_KEYS = _many(_KEY, BATCH)
+_FIELDS = (
+    *(_ANY, _ANY, _made(lambda text: Address.parse(_TEXT.check(text)), str), _made(style_of), _maybe(_IDENTITY)),
+    *(_NUMBER, _FLAG, _FLAG),
+)
+_NAMES = ("kind", "name", "address", "style", "identity", "run", "static", "suspect")
+
+
+def _entry(kind: Any, name: Any, *rest: Any) -> Entry:
+    return Entry(*_KEY.check([kind, name]), *rest)
+
+
+_ITEMS = _many(_record(_entry, *_FIELDS[:5], fields=attrgetter(*_NAMES[:5])), BATCH)
+_ENTRY = _record(_entry, *_FIELDS, fields=attrgetter(*_NAMES))
+_SEEN = _record(Seen, _NUMBER, _maybe(_ENTRY), _FLAG)
+_CHANGE = _record(
+    lambda kind, name, seen: (_KEY.check([kind, name]), seen),
+    *(_ANY, _ANY, _SEEN),
+    fields=lambda change: (*change[0], change[1]),
+)
+_VERDICT = _record(Verdict, _made(Outcome, attrgetter("value")), _maybe(_SECONDS), _NUMBER)
+
+
+# Words
+
+
+class Word(NamedTuple):
+    """A word, which is the header of its message.
+
+    Attributes:
+        header: The header.
+        body: The form of its body; None if that is empty.
+        answer: The form of the answer to it.
+    """
+
+    header: bytes
+    body: _Form | None = None
+    answer: _Form = _ANY
+
+    def say(self, value: Any = None) -> bytes:
+        """Return the body of the word."""
+        return b"" if self.body is None else _msgpack.encode(self.body.plain(value))
+
+    def read(self, data: bytes) -> Any:
+        """Decode the body of the word.
+
+        Raises:
+            DecodeError: It is malformed.
+        """
+        return None if self.body is None else self.body.check(_msgpack.decode(data))
+
+    def reply(self, value: Any) -> bytes:
+        """Return the body of an answer to it."""
+        return say(self.answer.plain(value))
+
+    def result(self, value: Any) -> Any:
+        """Return the value of an answer, checked.
+
+        Raises:
+            DecodeError: It is malformed.
+        """
+        return self.answer.check(value)
+
+
+HELLO = Word(b"directory hello", _Form(list, _check_hello), _WELCOME)
+"""A client's identification."""
+REGISTER = Word(b"directory register", _ITEMS, _many(_VERDICT))
+"""Entries to register; the answer has a verdict on each."""
+UNREGISTER = Word(b"directory unregister", _KEYS)
+"""Names to remove."""
+SETTLED = Word(b"directory settled")
+"""The client has registered all its names."""
+LOOKUP = Word(b"directory lookup", _KEYS, _many(_maybe(_SEEN)))
+"""Names to look up; the answer has the state of each."""
+WATCH = Word(b"directory watch", _KEYS, _many(_maybe(_SEEN)))
+"""Names to watch; the answer has None for one that is not watched, since a limit was reached."""
+UNWATCH = Word(b"directory unwatch", _KEYS)
+"""Names to watch no more."""
+RENEW = Word(b"directory renew", _maybe(_NUMBER), _FLAG)
+"""The number of names that the client has, None if it does not know; the answer is whether the directory has as many."""
+LIST = Word(b"directory list", _maybe(_KEY), _many(_ENTRY))
+"""The last name that the client has received, None at the beginning; the answer has the next entries."""
+BYE = Word(b"directory bye")
+"""The client closes."""
+NEWS = Word(b"directory news", _record(News, _FLAG, _many(_CHANGE)))
+"""Of the directory: changed names."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self
@@ -190,26 +191,26 @@ class Directory:
 
     def _arrived(self, message: Received[Any]) -> bytes | None:
         """Answer a word."""
-        act = _ACTS.get(message.header)
+        word, act = _ACTS.get(message.header, (words.HELLO, None))
         peer = peer_of(message)
         if act is None or not message.wanted:
             message.refuse("this is a directory, which accepts only messages of its own protocol")
             return None
+        client = self._clients.get(peer)
+        if client is None and word is not words.HELLO:
+            return words.say_problem("hello", "say hello first")
         try:
-            if message.header == words.HELLO:
-                return self._hello(message, peer)
-            client = self._clients.get(peer)
-            if client is None:
-                return words.say_problem("hello", "say hello first")
-            answer: bytes = act(self, client, message.data)
+            value = word.read(message.data)
         except DecodeError as error:
             message.refuse(error.problem)
             return None
+        if word is words.HELLO:
+            return self._hello(message, peer, value)
+        answer: bytes = word.reply(act(self, client, value))
         self._settle()
         return answer
 
-    def _hello(self, message: Received[Any], peer: Peer) -> bytes:
-        hello = words.read_hello(message.data)
+    def _hello(self, message: Received[Any], peer: Peer, hello: words.Hello) -> bytes:
         if hello.version != words.VERSION:
             return words.say_problem("version", f"this directory speaks version {words.VERSION}, not {hello.version}")
         if not is_token(hello.token, self._token):
@@ -226,54 +227,44 @@ class Directory:
         self._settle()
         settles_at = self._table.settles_at
         settles_in = 0.0 if settles_at is None else max(settles_at - now, 0.0)
-        remote = client.remote
-        return words.say_welcome(words.Welcome(words.VERSION, self._lease, settles_in, client.near, remote.host))
+        return words.HELLO.reply(words.Welcome(words.VERSION, self._lease, settles_in, client.near, client.remote.host))
 
-    def _register(self, client: _Client, data: bytes) -> bytes:
-        now = self._loop.time()
-        return words.say_verdicts([self._verdict(now, client, item) for item in words.read_items(data)])
+    def _register(self, client: _Client, entries: list[Entry]) -> list[Verdict]:
+        return [self._verdict(client, entry) for entry in entries]
 
-    def _verdict(self, now: float, client: _Client, item: words.Item) -> Verdict:
-        if place_problem(item.address) is not None:
+    def _verdict(self, client: _Client, entry: Entry) -> Verdict:
+        if place_problem(entry.address) is not None:
             return Verdict(Outcome.NOWHERE)
-        if stays_here(item.address) and not client.near:
+        if stays_here(entry.address) and not client.near:
             return Verdict(Outcome.LOOPBACK)
-        return self._table.register(now, client.holder, item.entry(client.holder.run))
+        return self._table.register(self._loop.time(), client.holder, replace(entry, run=client.holder.run))
 
-    def _unregister(self, client: _Client, data: bytes) -> bytes:
-        return words.say([self._table.unregister(client.holder, key) for key in words.read_keys(data)])
+    def _unregister(self, client: _Client, keys: list[Key]) -> list[bool]:
+        return [self._table.unregister(client.holder, key) for key in keys]
 
-    def _settled(self, client: _Client, data: bytes) -> bytes:  # noqa: ARG002  # the words share one signature
+    def _settled(self, client: _Client, _: None) -> None:
         self._table.settle(client.holder)
-        return words.say(None)
 
-    def _look_up(self, client: _Client, data: bytes) -> bytes:  # noqa: ARG002
-        now = self._loop.time()
-        return words.say_sights([self._table.look(now, key) for key in words.read_keys(data)])
+    def _look_up(self, _: _Client, keys: list[Key]) -> list[Seen]:
+        return [self._table.look(self._loop.time(), key) for key in keys]
 
-    def _watch(self, client: _Client, data: bytes) -> bytes:
-        now = self._loop.time()
-        table = self._table
-        sights: list[Seen | None] = [
-            table.look(now, key) if table.watch(client.holder, key) else None for key in words.read_keys(data)
-        ]
-        return words.say_sights(sights)
+    def _watch(self, client: _Client, keys: list[Key]) -> list[Seen | None]:
+        now, table = self._loop.time(), self._table
+        return [table.look(now, key) if table.watch(client.holder, key) else None for key in keys]
 
-    def _unwatch(self, client: _Client, data: bytes) -> bytes:
-        for key in words.read_keys(data):
+    def _unwatch(self, client: _Client, keys: list[Key]) -> None:
+        for key in keys:
             self._table.unwatch(client.holder, key)
-        return words.say(None)
 
-    def _renew(self, client: _Client, data: bytes) -> bytes:
-        return words.say(self._table.renew(self._loop.time(), client.holder, words.read_count(data)))
+    def _renew(self, client: _Client, count: int | None) -> bool:
+        return self._table.renew(self._loop.time(), client.holder, count)
 
-    def _list(self, client: _Client, data: bytes) -> bytes:  # noqa: ARG002
-        return words.say_entries(self._table.page(words.read_place(data), words.PAGE))
+    def _list(self, _: _Client, after: Key | None) -> list[Entry]:
+        return self._table.page(after, words.PAGE)
 
-    def _bye(self, client: _Client, data: bytes) -> bytes:  # noqa: ARG002
+    def _bye(self, client: _Client, _: None) -> None:
         self._forget(client.peer)
         self._table.leave(client.holder)
-        return words.say(None)
 
     # Clients
 
@@ -312,10 +303,12 @@ class Directory:
         news = self._table.take_news(self._loop.time(), holder, words.BATCH)
         if not news and not holder.again:
             return
-        body = words.say_news(news, again=holder.again)
+        body = words.NEWS.say(words.News(holder.again, news))
         holder.again = False
         try:
-            client.telling = telling = self._node.send(client.message.reply(body, header=words.NEWS), timeout=None)
+            client.telling = telling = self._node.send(
+                client.message.reply(body, header=words.NEWS.header), timeout=None
+            )
         except Closed:
             return
         telling.add_done_callback(partial(self._told, client, [key for key, _ in news]))
@@ -391,18 +384,21 @@ class _Office(Node[Any]):
         self._gone(peer)
 
 
-_ACTS: Mapping[bytes, Any] = MappingProxyType(
+_ACTS: Mapping[bytes, tuple[words.Word, Any]] = MappingProxyType(
     {
-        words.HELLO: Directory._hello,
-        words.REGISTER: Directory._register,
-        words.UNREGISTER: Directory._unregister,
-        words.SETTLED: Directory._settled,
-        words.LOOKUP: Directory._look_up,
-        words.WATCH: Directory._watch,
-        words.UNWATCH: Directory._unwatch,
-        words.RENEW: Directory._renew,
-        words.LIST: Directory._list,
-        words.BYE: Directory._bye,
+        word.header: (word, act)
+        for word, act in (
+            (words.HELLO, Directory._hello),
+            (words.REGISTER, Directory._register),
+            (words.UNREGISTER, Directory._unregister),
+            (words.SETTLED, Directory._settled),
+            (words.LOOKUP, Directory._look_up),
+            (words.WATCH, Directory._watch),
+            (words.UNWATCH, Directory._unwatch),
+            (words.RENEW, Directory._renew),
+            (words.LIST, Directory._list),
+            (words.BYE, Directory._bye),
+        )
     }
 )
 

@@ -12,7 +12,6 @@ from enum import Enum
 
 from redpoll.errors import WiringError
 from redpoll.wiring.directory.entries import Entry, Key
-from redpoll.wiring.directory.protocol import Item
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 
 __all__ = ["MAX_NAMES", "Registration", "Standing", "Watch", "Wishes"]
@@ -38,15 +37,15 @@ class Registration:
     """A requested name.
 
     Attributes:
-        item: The name with its data.
+        entry: The name with its data.
         standing: Its state.
         confirmed: True if it was ever registered.
     """
 
-    __slots__ = ("confirmed", "item", "standing")
+    __slots__ = ("confirmed", "entry", "standing")
 
-    def __init__(self, item: Item) -> None:
-        self.item = item
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
         self.standing = Standing.ASKED
         self.confirmed = False
 
@@ -121,22 +120,22 @@ class Wishes:
 
     # Registrations
 
-    def register(self, item: Item) -> Registration:
+    def register(self, entry: Entry) -> Registration:
         """Add a registration.
 
         Raises:
             WiringError: There are too many registrations.
         """
-        if item.key not in self.registrations and len(self.registrations) >= MAX_NAMES:
+        if entry.key not in self.registrations and len(self.registrations) >= MAX_NAMES:
             raise WiringError(f"one client registers at most {MAX_NAMES:,} names")
-        registration = self.registrations[item.key] = Registration(item)
+        registration = self.registrations[entry.key] = Registration(entry)
         return registration
 
     def drop(self, registration: Registration) -> bool:
         """Remove a registration; return False if a later one of the same name has replaced it."""
-        if self.registrations.get(registration.item.key) is not registration:
+        if self.registrations.get(registration.entry.key) is not registration:
             return False
-        del self.registrations[registration.item.key]
+        del self.registrations[registration.entry.key]
         return True
 
     def answered(self, registration: Registration, verdict: Verdict) -> bool:

@@ -12,14 +12,15 @@ from redpoll import Address, ConfigError, Node, ProtocolError, Received
 from redpoll.errors import DirectoryUnavailable, NameTaken, WiringError
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.client import DirectoryClient
-from redpoll.wiring.directory.meeting import refusal
+from redpoll.wiring.directory.entries import Entry
+from redpoll.wiring.directory.session import refusal
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from tests.node.support import PATIENCE, make, until
 from tests.wiring.directory.support import HERE, OWNER
 
 KEY = ("exchange", "E")
-WELCOME = words.say_welcome(words.Welcome(words.VERSION, 60.0, 0.0, True, "127.0.0.1"))
-NOBODY = words.say_sights([Seen(1, None, True)])
+WELCOME = words.HELLO.reply(words.Welcome(words.VERSION, 60.0, 0.0, True, "127.0.0.1"))
+NOBODY = words.LOOKUP.reply([Seen(1, None, True)])
 
 
 class Impostor:
@@ -105,7 +106,7 @@ async def test_a_directory_that_has_forgotten() -> None:
     "prepare",
     [
         lambda client: client.watch("queue", "Q", lambda entry: None),
-        lambda client: client._wishes.register(words.Item(("queue", "Q"), HERE, None, OWNER)),
+        lambda client: client._wishes.register(Entry("queue", "Q", HERE, None, OWNER)),
     ],
 )
 async def test_answers_to_all_it_wants(prepare: Callable[[DirectoryClient], object]) -> None:
@@ -127,14 +128,14 @@ async def test_words_that_are_not_for_it() -> None:
     refused: list[str] = []
 
     async def handler(message: Received[bytes]) -> bytes:
-        if message.header == words.LOOKUP:
-            for header in (words.NEWS, b"other"):
+        if message.header == words.LOOKUP.header:
+            for header in (words.NEWS.header, b"other"):
                 try:
                     await message.node.send(message.reply(b"\x05", header=header))
                 except Exception as error:  # noqa: BLE001  # it is looked at below
                     refused.append(type(error).__name__)
             return NOBODY
-        return WELCOME if message.header == words.HELLO else words.say(None)
+        return WELCOME if message.header == words.HELLO.header else words.say(None)
 
     async with make(handler, slots=4) as node, use(node) as client:
         assert await client.lookup("queue", "Q") is None
@@ -153,6 +154,6 @@ async def test_words_that_are_not_for_it() -> None:
 )
 def test_what_a_registration_fails_with(verdict: Verdict, kind: type[Exception], text: str) -> None:
     """Each verdict is an error that says what is the matter."""
-    error = refusal(words.Item(("exchange", "E"), HERE, None, OWNER), verdict, Address.parse("10.0.0.1:5682"))
+    error = refusal(Entry("exchange", "E", HERE, None, OWNER), verdict, Address.parse("10.0.0.1:5682"))
     assert type(error) is kind
     assert text in str(error)

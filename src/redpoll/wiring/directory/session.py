@@ -10,7 +10,6 @@ from copy import copy
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from redpoll.address import Address
-from redpoll.config import Config
 from redpoll.errors import (
     Closed,
     ConfigError,
@@ -32,13 +31,13 @@ from redpoll.errors import (
 )
 from redpoll.message import Message
 from redpoll.node import Node, Received
-from redpoll.node.door import Peer, local_host, why_unreachable
+from redpoll.node.door import Peer, local_host, peer_of, why_unreachable
 from redpoll.wiring.directory import protocol as words
-from redpoll.wiring.directory.entries import Key
+from redpoll.wiring.directory.entries import Entry, Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from redpoll.wiring.directory.wishes import Registration, Wishes
 
-__all__ = ["Meeting", "State", "refusal"]
+__all__ = ["Session", "State", "refusal"]
 
 T = TypeVar("T")
 
@@ -68,11 +67,17 @@ _FINAL = (TLSError, NotAuthorized, UsageError)
 _NO_DIRECTORY = (DecodeError, HandlerFailed, NoHandler, OtherProtocol, Undecodable)
 
 
-class Meeting:
+class Session:
     """The session of one client with its directory, over any number of links.
 
-    Attributes:
+    Args:
         address: The address of the directory.
+        node: The node that dials it; started and stopped by others. It hands over what `arrived` and `ended` take.
+        hello: The client's hello.
+        wishes: The client's registrations and watches.
+        tell: Called with the name of a hook and its arguments.
+
+    Attributes:
         state: The state of the link to it.
         trouble: The reason why it is not reached, as far as known.
         welcome: The directory's last answer to a hello.
@@ -80,22 +85,8 @@ class Meeting:
     """
 
     def __init__(
-        self,
-        address: Address,
-        config: Config,
-        hello: words.Hello,
-        wishes: Wishes,
-        tell: Callable[..., object],
+        self, address: Address, node: Node[Any], hello: words.Hello, wishes: Wishes, tell: Callable[..., object]
     ) -> None:
-        """Make a session that `start` begins.
-
-        Args:
-            address: The address of the directory.
-            config: The options of the node that dials it.
-            hello: The client's hello.
-            wishes: The client's registrations and watches.
-            tell: Called with the name of a hook and its arguments.
-        """
         self.address = address
         self.state: State = "new"
         self.trouble: RedpollError | None = None
@@ -103,10 +94,12 @@ class Meeting:
         self.local_host: str | None = None
         #: Time when the directory knows of each name whether it has an owner; None before the first contact.
         self._settles_at: float | None = None
-        self._hello = words.say_hello(hello)
+        self._hello = hello
         self._wishes = wishes
         self._tell = tell
-        self._node = _Dialling(self, config)
+        self._node = node
+        #: The directory, after it has answered a hello.
+        self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
         #: True if it was ever reached; True from the call of `lost` to that of `back`.
         self._was_met = False
@@ -115,17 +108,12 @@ class Meeting:
         self._is_known = False
         self._is_met = False
         #: Set while calls need not wait: the directory is reached, refuses this client, or the client is closed.
-        self._decided: asyncio.Event
-        #: Set when the session must begin anew.
-        self._parted: asyncio.Event
-
-    async def start(self) -> None:
-        """Begin to dial."""
-        if self.state != "new":
-            raise UsageError(f"this client of a directory is {self.state}: it is started once")
         self._decided = asyncio.Event()
+        #: Set when the session must begin anew.
         self._parted = asyncio.Event()
-        await self._node.start()
+
+    def start(self) -> None:
+        """Begin to dial."""
         self.state = "connecting"
         self._task = asyncio.create_task(self._keep_met(), name="redpoll directory client")
 
@@ -137,16 +125,13 @@ class Meeting:
             return
         self.state = "closed"
         self._decided.set()
-        try:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if self._is_known:
-                await self._request(words.BYE, words.NOTHING, _PARTING)
-        except RedpollError:
-            pass  # the directory notices that the link is lost
-        finally:
-            task.cancel()
-            await self._node.stop(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if self._is_known:
+            try:
+                await self._request(words.BYE, timeout=_PARTING)
+            except RedpollError:
+                pass  # the directory notices that the link is lost
 
     @property
     def settled(self) -> bool:
@@ -163,7 +148,7 @@ class Meeting:
         """The reason why it is not reached, as far as known; None while it is reached."""
         if self.state in {"new", "up"}:
             return None
-        return self.trouble or self._node.why(self.address)
+        return self.trouble or why_unreachable(self._node, self.address)
 
     def check(self) -> None:
         """Raise an error if calls cannot be carried out.
@@ -191,12 +176,12 @@ class Meeting:
         await self._decided.wait()
         self.check()
 
-    async def ask(self, word: bytes, data: bytes | Callable[[], bytes]) -> Any:
+    async def ask(self, word: words.Word, value: Any) -> Any:
         """Send a word, and again over the next link if this one is lost: it may be sent twice.
 
         Args:
             word: The word.
-            data: Its body; a function is called each time that the word is sent.
+            value: Its value; a function is called each time that the word is sent.
 
         Returns:
             The answer.
@@ -209,7 +194,7 @@ class Meeting:
         while True:
             await self.wait()
             try:
-                return await self._request(word, data if isinstance(data, bytes) else data(), None)
+                return await self._request(word, value() if callable(value) else value)
             except (*_FINAL, ProtocolError, DecodeError):
                 raise
             except RedpollError as error:
@@ -217,14 +202,14 @@ class Meeting:
                 self._part()
                 await asyncio.sleep(_FIRST_PAUSE)
 
-    def post(self, word: bytes, keys: Sequence[Key]) -> None:
+    def post(self, word: words.Word, keys: Sequence[Key]) -> None:
         """Send a word about names that no call waits for; if the link is lost, the next session sends it."""
 
         def answered(asking: asyncio.Future[Received[Any]]) -> None:
             if asking.cancelled():
                 return
             try:
-                value = _value(asking.result(), self.address)
+                value = _value(word, asking.result(), self.address)
                 if word == words.WATCH:
                     self._saw(keys, value)
             except RedpollError as error:
@@ -232,17 +217,18 @@ class Meeting:
                 self._part()
 
         if self.met:
-            message = Message(words.say_keys(keys), self.address, header=word)
+            message = Message(word.say(keys), self.address, header=word.header)
             self._node.request(message, timeout=_PATIENCE).add_done_callback(answered)
 
-    async def _request(self, word: bytes, data: bytes, timeout: float | None) -> Any:
+    async def _request(self, word: words.Word, value: Any = None, timeout: float | None = None) -> Any:
         try:
-            answer = await self._node.request(Message(data, self.address, header=word), timeout=timeout)
+            message = Message(word.say(value), self.address, header=word.header)
+            answer = await self._node.request(message, timeout=timeout)
         except Refused as error:
             if type(error) is not Refused:
                 raise
             raise ProtocolError(error.text or "it was refused", self.address) from error
-        return _value(answer, self.address)
+        return _value(word, answer, self.address)
 
     # Session
 
@@ -267,9 +253,9 @@ class Meeting:
         self._parted.clear()
         try:
             await self._node.ready(self.address, timeout=None)
-            hello = Message(self._hello, self.address, header=words.HELLO)
+            hello = Message(words.HELLO.say(self._hello), self.address, header=words.HELLO.header)
             answer = await self._node.request(hello, timeout=_PATIENCE)
-            welcome = words.read_welcome(_value(answer, self.address))
+            welcome = _value(words.HELLO, answer, self.address)
         except RedpollError as error:
             # The only NoAnswer with a remedy is that of a handler which returned None.
             other = isinstance(error, _NO_DIRECTORY) or (isinstance(error, NoAnswer) and error.hint is not None)
@@ -279,6 +265,7 @@ class Meeting:
             hint = "is the address right? Start one with: redpoll directory"
             raise ConfigError("directory", str(self.address), problem, hint) from error
         self._is_known = True
+        self._peer = peer_of(answer)
         self.welcome = welcome
         self._settles_at = asyncio.get_running_loop().time() + welcome.settles_in
         self.local_host = local_host(answer)
@@ -286,12 +273,12 @@ class Meeting:
         wishes.begin()
         for batch in _batches(list(wishes.registrations.values())):
             await self._register(batch)
-        await self._request(words.SETTLED, words.NOTHING, _PATIENCE)
+        await self._request(words.SETTLED, timeout=_PATIENCE)
         asked: set[Key] = set()
         while missing := [key for key in wishes.watched if key not in asked]:
             # Others may have been added meanwhile.
             for keys in _batches(missing):
-                self._saw(keys, await self._request(words.WATCH, words.say_keys(keys), _PATIENCE))
+                self._saw(keys, await self._request(words.WATCH, keys, _PATIENCE))
             asked.update(missing)
         if self._parted.is_set():
             # The link was lost, or a name was taken over: all of it again.
@@ -307,18 +294,16 @@ class Meeting:
             self._tell("back")
 
     async def _register(self, registrations: Sequence[Registration]) -> None:
-        body = words.say_items(each.item for each in registrations)
-        verdicts = words.read_verdicts(await self._request(words.REGISTER, body, _PATIENCE))
+        verdicts = await self._request(words.REGISTER, [each.entry for each in registrations], _PATIENCE)
         if len(verdicts) != len(registrations):
             raise ProtocolError("the answer has another number of names", self.address)
         for registration, verdict in zip(registrations, verdicts, strict=True):
             if self._wishes.answered(registration, verdict):
-                error = refusal(registration.item, verdict, self.address)
+                error = refusal(registration.entry, verdict, self.address)
                 _logger.warning("lost a name at the directory %s: %s", self.address, error)
-                self._tell("taken", *registration.item.key, error)
+                self._tell("taken", *registration.entry.key, error)
 
-    def _saw(self, keys: Sequence[Key], value: Any) -> None:
-        sights: list[Seen | None] = words.read_sights(value)
+    def _saw(self, keys: Sequence[Key], sights: Sequence[Seen | None]) -> None:
         if len(sights) != len(keys):
             raise ProtocolError("the answer has another number of names", self.address)
         for key, seen in zip(keys, sights, strict=True):
@@ -335,13 +320,13 @@ class Meeting:
                     await self._parted.wait()
             except TimeoutError:
                 try:
-                    if not await self._request(words.RENEW, words.say_count(self._wishes.count), _PATIENCE):
+                    if not await self._request(words.RENEW, self._wishes.count, _PATIENCE):
                         return
                     for batch in _batches(self._wishes.lost):
                         await self._register(batch)
                     unseen = self._wishes.unseen
                     for keys in _batches(unseen):
-                        self._saw(keys, await self._request(words.WATCH, words.say_keys(keys), _PATIENCE))
+                        self._saw(keys, await self._request(words.WATCH, keys, _PATIENCE))
                 except RedpollError as error:
                     self.trouble = error
                     return
@@ -369,59 +354,45 @@ class Meeting:
         if self.state not in {"closed", "refused"}:
             self._decided.clear()
 
-    # The node
+    # Called by the node
 
-    def ended(self, error: RedpollError) -> None:
-        """Handle the loss of the link to the directory."""
-        self._is_known = False
-        self._part()
-        if self.state == "up":
-            self._failed(error)
+    def ended(self, peer: Peer, error: RedpollError) -> None:
+        """Handle the end of a peer's session: perhaps that of the directory."""
+        if peer is self._peer:
+            self._is_known = False
+            self._part()
+            if self.state == "up":
+                self._failed(error)
 
-    def arrived(self, message: Received[Any]) -> None:
-        """Process news of the directory."""
-        if message.header != words.NEWS:
-            message.refuse("this is a client of a directory, which accepts only messages of its own protocol")
-            return
+    def arrived(self, message: Received[Any]) -> bool:
+        """Process news of the directory; return False if it is nothing that a directory sends."""
+        if message.header != words.NEWS.header or peer_of(message) is not self._peer:
+            return False
         try:
-            again, news = words.read_news(message.data)
+            news = words.NEWS.read(message.data)
         except DecodeError as error:
             message.refuse(error.problem)
-            return
-        for key, seen in news:
+            return True
+        for key, seen in news.seen:
             self._wishes.saw(key, seen)
-        if again:
+        if news.again:
             self._part()
+        return True
 
 
-class _Dialling(Node[Any]):
-    """The node of a client."""
-
-    def __init__(self, meeting: Meeting, config: Config) -> None:
-        super().__init__(meeting.arrived, config)
-        self._meeting = meeting
-
-    def why(self, address: Address) -> RedpollError | None:
-        """Return the reason why an address was not reached so far."""
-        return why_unreachable(self, address)
-
-    def _session_ended(self, peer: Peer, error: RedpollError) -> None:  # noqa: ARG002
-        self._meeting.ended(error)
-
-
-def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollError:
+def refusal(entry: Entry, verdict: Verdict, directory: Address) -> RedpollError:
     """Return the error of a failed registration.
 
     Args:
-        item: The item that was to be registered.
+        entry: The entry that was to be registered.
         verdict: The directory's result: a failure.
         directory: The address of the directory.
     """
     if verdict.outcome is Outcome.TAKEN:
         if verdict.free_in is None:
-            return NameTaken(*item.key, "another owner has it at the directory")
+            return NameTaken(*entry.key, "another owner has it at the directory")
         return NameTaken(
-            *item.key,
+            *entry.key,
             f"its owner is gone, and the directory keeps it for that one for another {verdict.free_in:.1f} s",
             hint="wait that long, or start it with the identity that its owner had, Wiring(config=Config(identity=...)): "
             "that one has its names at once",
@@ -431,24 +402,25 @@ def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollEr
     if verdict.outcome is Outcome.LOOPBACK:
         return ConfigError(
             "advertise",
-            str(item.address),
+            str(entry.address),
             f"only its own machine can reach that, and the link to the directory at {directory} is not on loopback",
             "give host= or advertise= an address by which other machines reach this one",
         )
-    return ConfigError("advertise", str(item.address), "it cannot be dialled")
+    return ConfigError("advertise", str(entry.address), "it cannot be dialled")
 
 
-def _value(answer: Received[Any], address: Address) -> Any:
-    """Return the value of an answer.
+def _value(word: words.Word, answer: Received[Any], address: Address) -> Any:
+    """Return the value of the answer to a word.
 
     Raises:
+        DecodeError: The answer is malformed.
         NotAuthorized: The directory refuses the token.
         PeerLost: It requires a hello first: it was restarted.
         ProtocolError: It has another version.
     """
     said = words.read_answer(answer.data)
     if not said.problem:
-        return said.value
+        return word.result(said.value)
     if said.problem == "token":
         raise NotAuthorized(said.text, address, "give the token that the directory was started with")
     if said.problem == "hello":
