@@ -9,7 +9,7 @@ import typer
 
 import redpoll
 
-from .bench.group import bench
+from .bench.programs import bench
 from .bridge import bridge
 from .demo import demo
 from .directory import directory

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from redpoll.cli.bench import baseline
-from redpoll.cli.bench.pairs import raw_latency, raw_throughput
+from redpoll.cli.bench.programs import raw_latency, raw_throughput
 from redpoll.cli.child import Program
 from tests.cli.support import environment
 

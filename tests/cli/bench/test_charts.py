@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from redpoll.cli.bench import seed
-from redpoll.cli.bench.charts import check_plot, save_latency, save_throughput
-from redpoll.cli.bench.compared import Compared
-from redpoll.cli.bench.figures import Latency, Throughput
+from redpoll.cli.bench import figures
+from redpoll.cli.bench.figures import Compared, Latency, Throughput
+from redpoll.cli.bench.tables import check_plot, save_latency, save_throughput
 from redpoll.errors import UsageError
 
 LATENCIES = [
-    Compared(Latency(size, 1, 1e-5, 1e-5, 1e-5, 1e-5), Latency(size, 1, 9e-6, 9e-6, 9e-6, 9e-6)) for size in seed.SIZES
+    Compared(Latency(size, 1, 1e-5, 1e-5, 1e-5, 1e-5), Latency(size, 1, 9e-6, 9e-6, 9e-6, 9e-6))
+    for size in figures.SEED_SIZES
 ]
-THROUGHPUTS = [Compared(Throughput(size, 10**6, 1.0), Throughput(size, 10**7, 1.0)) for size in seed.SIZES]
+THROUGHPUTS = [Compared(Throughput(size, 10**6, 1.0), Throughput(size, 10**7, 1.0)) for size in figures.SEED_SIZES]
 
 
 def is_png(path: Path) -> bool:

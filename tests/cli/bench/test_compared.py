@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from redpoll.cli.bench.compared import Compared
-from redpoll.cli.bench.figures import Throughput
+from redpoll.cli.bench.figures import Compared, Throughput
 
 
 def test_both_are_of_one_size() -> None:

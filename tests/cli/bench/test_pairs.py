@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redpoll.cli.bench.pairs import wired_latency, wired_throughput
+from redpoll.cli.bench.programs import wired_latency, wired_throughput
 from redpoll.cli.child import ChildError
 from redpoll.wiring.directory import Directory
 

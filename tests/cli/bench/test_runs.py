@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from redpoll.cli.bench.compared import Compared
-from redpoll.cli.bench.figures import Throughput
+from redpoll.cli.bench.figures import Column, Compared, Throughput
 from redpoll.cli.bench.runs import Run, Work
-from redpoll.cli.bench.seed import Column
 from redpoll.errors import UsageError
 
 

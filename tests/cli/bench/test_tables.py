@@ -6,8 +6,7 @@ import io
 
 from rich.console import Console
 
-from redpoll.cli.bench.compared import Compared
-from redpoll.cli.bench.figures import Latency, Throughput
+from redpoll.cli.bench.figures import Compared, Latency, Throughput
 from redpoll.cli.bench.tables import latency_tables, throughput_table
 
 

@@ -1,14 +1,24 @@
-"""The results of one run, as text and JSON."""
+"""The figures of one size, as text and JSON, beside those of raw TCP and of the first ØMQ module for Python."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 from redpoll.cli.measure import percentile
 
-__all__ = ["Latency", "Throughput", "warm_up"]
+__all__ = [
+    "SEED_LATENCY",
+    "SEED_MACHINES",
+    "SEED_SIZES",
+    "SEED_THROUGHPUT",
+    "Column",
+    "Compared",
+    "Latency",
+    "Throughput",
+    "warm_up",
+]
 
 _DIGITS = 9
 
@@ -104,3 +114,62 @@ class Throughput:
 def warm_up(count: int) -> int:
     """Return the number of round trips before timing: a tenth as many, at most 1,000."""
     return min(count // 10, 1_000)
+
+
+FiguresT = TypeVar("FiguresT", Latency, Throughput)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared(Generic[FiguresT]):
+    """Figures of one size.
+
+    Attributes:
+        wiring: Figures of an exchange and a queue.
+        raw: Figures of blocking sockets; None if not measured.
+    """
+
+    wiring: FiguresT
+    raw: FiguresT | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of a message."""
+        return self.wiring.size
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The two figures of one size.
+
+    Attributes:
+        cpp: Figure of the C++ programs.
+        python: Figure of the Python programs.
+    """
+
+    cpp: float
+    python: float
+
+
+SEED_SIZES: Final = (1, 16, 256, 4096, 65536)
+"""The table that the documentation of the first ØMQ module for Python printed in 2008: its sizes, in bytes."""
+
+SEED_LATENCY: Final = {
+    1: Column(32.7e-6, 69.8e-6),
+    16: Column(34.54e-6, 71.8e-6),
+    256: Column(42.21e-6, 86e-6),
+    4096: Column(85.63e-6, 190.8e-6),
+    65536: Column(612.99e-6, 1356.8e-6),
+}
+"""Seconds, by size. The C++ column is one way; the Python column is there and back: its program did not divide by two."""
+
+SEED_THROUGHPUT: Final = {
+    1: Column(2_435_820, 1_332_219),
+    16: Column(2_976_623, 1_340_277),
+    256: Column(447_126, 443_510),
+    4096: Column(28_896, 28_881),
+    65536: Column(1_810, 1_809),
+}
+"""Messages a second, by size. From 256 bytes up they are those of the network."""
+
+SEED_MACHINES: Final = "two machines with 1 Gbit/s between them, Xeon E5440, 2008"
+"""The machines on which they were measured."""

@@ -17,10 +17,8 @@ from redpoll.cli.runtime import Stop
 from redpoll.errors import UsageError
 from redpoll.wiring.directory import Directory
 
-from .charts import check_plot
-from .compared import Compared
-from .figures import Latency, Throughput
-from .seed import Column
+from .figures import Column, Compared, Latency, Throughput
+from .tables import check_plot
 
 __all__ = ["CountOption", "PlotOption", "Run", "SizesOption", "Work", "alone", "run"]
 

@@ -1,23 +1,27 @@
-"""The tables of `redpoll bench`."""
+"""The tables of `redpoll bench`, and the two charts of the first ØMQ module's documentation (extra: plot)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from redpoll.cli.report import blank, micro
+from redpoll.errors import UsageError
 
-from . import seed
-from .compared import Compared
-from .figures import Latency, Throughput
-from .seed import Column
+from .figures import SEED_LATENCY, SEED_MACHINES, SEED_SIZES, SEED_THROUGHPUT, Column, Compared, Latency, Throughput
 
-__all__ = ["latency_tables", "throughput_table"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-_SEED = f"C++ and Python: the table of the first ZeroMQ module: {seed.MACHINES}."
+__all__ = ["check_plot", "latency_tables", "save_latency", "save_throughput", "throughput_table"]
+
+_SEED = f"C++ and Python: the table of the first ZeroMQ module: {SEED_MACHINES}."
 
 
 def latency_tables(heading: str, results: Sequence[Compared[Latency]], console: Console) -> Iterator[RenderableType]:
@@ -29,7 +33,7 @@ def latency_tables(heading: str, results: Sequence[Compared[Latency]], console: 
         console: The console to print on.
     """
     unit = micro(console)
-    rows = [(each.wiring, each.raw, seed.LATENCY.get(each.size)) for each in results]
+    rows = [(each.wiring, each.raw, SEED_LATENCY.get(each.size)) for each in results]
     yield Text(heading, style="bold")
     yield _latencies(
         f"one way, {unit}",
@@ -65,7 +69,7 @@ def throughput_table(heading: str, results: Sequence[Compared[Throughput]]) -> I
     for name in ("messages/s", "Mbit/s", "raw/s", "raw Mbit/s", "C++", "Python"):
         rows.add_column(name, justify="right", no_wrap=True)
     for each in results:
-        old = seed.THROUGHPUT.get(each.size)
+        old = SEED_THROUGHPUT.get(each.size)
         rows.add_row(
             _size(each.size),
             *_rates(each.wiring),
@@ -100,3 +104,95 @@ def _rates(found: Throughput) -> tuple[str, str]:
 
 def _size(size: int) -> str:
     return f"{size:,} B"
+
+
+#: The old table's lines are black and red, as in its chart.
+_BLACK, _RED, _BLUE, _GREY = "black", "red", "tab:blue", "0.6"
+
+_Line = tuple[str, str, str, Sequence[tuple[int, float]]]
+
+
+def check_plot(folder: Path) -> None:
+    """Check that charts can be made, before anything is measured.
+
+    Raises:
+        UsageError: The extra `plot` is missing, or the folder cannot be made.
+    """
+    try:
+        import_module("matplotlib.figure")
+    except ModuleNotFoundError as error:
+        raise UsageError("--plot needs the extra `plot`", hint="pip install 'redpoll[plot]'") from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--plot: cannot make {folder}: {error.strerror}") from error
+
+
+def save_latency(folder: Path, results: Sequence[Compared[Latency]]) -> list[Path]:
+    """Write the chart of latencies, in microseconds one way by the size of a message, as PNG and SVG.
+
+    Returns:
+        The files.
+    """
+    old = SEED_LATENCY
+    lines: list[_Line] = [
+        ("C++, 2008", _BLACK, "-", [(size, old[size].cpp * 1e6) for size in SEED_SIZES]),
+        (
+            "Python, 2008, as printed (there and back)",
+            _RED,
+            "-",
+            [(size, old[size].python * 1e6) for size in SEED_SIZES],
+        ),
+        ("Python, 2008, one way (half of it)", _RED, "--", [(size, old[size].python * 5e5) for size in SEED_SIZES]),
+        ("raw TCP, this machine", _GREY, "-", [(each.size, each.raw.p50 * 5e5) for each in results if each.raw]),
+        ("redpoll, this machine", _BLUE, "-", [(each.size, each.wiring.p50 * 5e5) for each in results]),
+    ]
+    return _save(folder, "latency", "End-to-end latency, median", "microseconds", lines)
+
+
+def save_throughput(folder: Path, results: Sequence[Compared[Throughput]]) -> list[Path]:
+    """Write the chart of throughputs, in messages per second by the size of a message, as PNG and SVG.
+
+    Returns:
+        The files.
+    """
+    old = SEED_THROUGHPUT
+    lines: list[_Line] = [
+        ("C++, 2008 (1 Gbit/s)", _BLACK, "-", [(size, old[size].cpp) for size in SEED_SIZES]),
+        ("Python, 2008 (1 Gbit/s)", _RED, "-", [(size, old[size].python) for size in SEED_SIZES]),
+        ("raw TCP, this machine", _GREY, "-", [(each.size, each.raw.rate) for each in results if each.raw]),
+        ("redpoll, this machine", _BLUE, "-", [(each.size, each.wiring.rate) for each in results]),
+    ]
+    return _save(folder, "throughput", "Throughput", "messages a second", lines)
+
+
+def _save(folder: Path, name: str, title: str, unit: str, lines: Sequence[_Line]) -> list[Path]:
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title)
+    axes.set_ylabel(unit)
+    for label, colour, style, points in lines:
+        if points:
+            axes.plot(*zip(*points, strict=True), color=colour, linestyle=style, marker="o", markersize=3, label=label)
+    _scale(axes, sorted({size for *_, points in lines for size, _ in points}))
+    axes.legend(fontsize="small")
+    made = []
+    # Searchable text, and a file that is the same for each run.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "redpoll"}):
+        for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+            path = folder / f"{name}.{suffix}"
+            figure.savefig(path, dpi=120, metadata=metadata)
+            made.append(path)
+    return made
+
+
+def _scale(axes: Axes, sizes: Sequence[int]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [f"{size:,} B" for size in sizes], rotation=30)
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.grid(visible=True, color="0.9")
