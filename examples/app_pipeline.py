@@ -1,5 +1,7 @@
 """A pipeline of pictures: each task submits the next one, with types, a retry, and progress.
 
+Needs the extra `typed`.
+
 Prints:
 
     a.png: downloaded

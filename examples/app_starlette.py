@@ -1,5 +1,7 @@
 """A web program with Starlette: requests submit tasks, and follow their progress by server-sent events.
 
+Needs Starlette (`pip install starlette`).
+
 Prints:
 
     POST /albums: 202

@@ -2,6 +2,8 @@
 
 Arrays are sent directly, and no worker waits for the slowest. A broadcast reports the progress.
 
+Needs NumPy (`pip install numpy`).
+
 Prints:
 
     after 100 gradients the error is below 1
