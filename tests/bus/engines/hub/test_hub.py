@@ -287,6 +287,23 @@ async def test_who_does_not_read_is_not_read() -> None:
 
 
 @pytest.mark.asyncio
+async def test_outcomes_larger_than_the_queue_of_a_link() -> None:
+    """Outcomes of one turn that are more bytes than may wait for a link all reach the hub: none is refused on the way."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            ready = asyncio.Barrier(8)
+
+            async def handler(task: Any) -> bytes:
+                await ready.wait()
+                return bytes(12 * 2**20)
+
+            async with bus.tasks.worker(handler, queue="large", concurrency=8):
+                tasks = [await bus.tasks.submit(None, queue="large") for _ in range(8)]
+                for task in tasks:
+                    assert len(await task.result(timeout=PATIENCE)) == 12 * 2**20
+
+
+@pytest.mark.asyncio
 async def test_consumers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client has so many consumers and no more."""
     monkeypatch.setattr(requests, "_CONSUMERS", 2)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from typing import Any, Final
 
 from redpoll.bus.engine import Watcher
@@ -140,26 +141,28 @@ class Asking:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
-        waiting = self._out
-        requests = self._requests
-        while waiting and self.linked and self._peer is not None:
-            if self._node.room(self._peer) <= 0:
-                self._scheduled = True
-                self._node.when_room(self._peer, self._flush)
-                return
-            part = [waiting.popleft() for _ in range(min(len(waiting), 1024))]
-            for record in part:
-                if record[0] in p.ANSWERED:
-                    request = requests.get(record[1])
+        waiting, left, peer = self._out, len(self._out), self._peer
+        if left and peer is not None and self._has_room(peer):
+            # No more of them are taken than there is room for: one that the node refuses waits for the next link.
+            for body, part in p.pack(map(deque.popleft, repeat(waiting, left))):
+                for record in part:
+                    request = self._requests.get(record[1]) if record[0] in p.ANSWERED else None
                     if request is not None and request.record is record:
                         request.sent = True
                         self._waiting_bytes -= request.size
-            self._send(part)
+                self._node.post(peer, body, partial(self._sent, part))
+                left -= len(part)
+                if left and not self._has_room(peer):
+                    break
 
-    def _send(self, records: list[list[Any]]) -> None:
-        for body, part in p.pack(records):
-            if self._peer is not None:
-                self._node.post(self._peer, body, partial(self._sent, part))
+    def _has_room(self, peer: Peer) -> bool:
+        if not self.linked:
+            return False
+        if self._node.room(peer) > 0:
+            return True
+        self._scheduled = True
+        self._node.when_room(peer, self._flush)
+        return False
 
     def _sent(self, records: list[list[Any]], error: BaseException | None) -> None:
         """Note that requests that were never sent may be sent again."""

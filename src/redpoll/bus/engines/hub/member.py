@@ -323,8 +323,10 @@ class HubMember(Asking):
             self._welcome = self.loop.create_future()
             try:
                 await self._node.ready(address, timeout=self._connect_timeout)
-                self._peer = peer_at(self._node, address)
-                self._send([[p.HELLO, p.VERSION, self._name, self._token]])
+                self._peer = peer = peer_at(self._node, address)
+                if peer is not None:
+                    ((hello, _),) = p.pack([[p.HELLO, p.VERSION, self._name, self._token]])
+                    self._node.post(peer, hello)
                 async with asyncio.timeout(self._connect_timeout):
                     await self._greeted()
             except TimeoutError as error:
