@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 import tempfile
 
 import redis.asyncio as redis
 
-from benchmarks.control import Control, Fields, arguments, free_port, now, run_async
+from benchmarks.control import Control, Fields, arguments, now, run_async
 from benchmarks.ends.hub_rounds import stand_by
+from benchmarks.redis import running
 
 BODY = b"x" * 1_024
 STREAM = "only"
@@ -18,33 +17,12 @@ STREAM = "only"
 
 def serve(control: Control, options: Fields) -> None:
     """Run the server until the input ends."""
-    program = shutil.which("redis-server")
-    if program is None:
-        raise FileNotFoundError("Redis is not installed: apt-get install redis-server")
-    with tempfile.TemporaryDirectory(dir=options["folder"]) as folder:
-        port = free_port()
-        settings = {"bind": "127.0.0.1", "port": port, "dir": folder, "appendonly": "yes", "appendfsync": "always"}
-        given = [part for name, value in {**settings, "save": ""}.items() for part in (f"--{name}", str(value))]
-        server = subprocess.Popen([program, *given], stdout=subprocess.DEVNULL)
-        try:
-            asyncio.run(_listening(port))
-            control.write(address=port)
-            stand_by(control)
-        finally:
-            server.kill()
-            server.wait()
-
-
-async def _listening(port: int) -> None:
-    """Wait until the server answers."""
-    async with asyncio.timeout(10), redis.Redis(port=port) as client:
-        while True:
-            try:
-                await client.ping()
-            except redis.ConnectionError:
-                await asyncio.sleep(0.05)
-            else:
-                return
+    with (
+        tempfile.TemporaryDirectory(dir=options["folder"]) as folder,
+        running(folder, appendonly="yes", appendfsync="always", save="") as port,
+    ):
+        control.write(address=port)
+        stand_by(control)
 
 
 async def add(control: Control, options: Fields) -> None:

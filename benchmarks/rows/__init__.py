@@ -9,6 +9,7 @@ from benchmarks.rows import (
     amqp_fleet,
     amqp_publishes,
     amqp_rpc,
+    app_tasks,
     bus_backlog,
     bus_broadcast,
     bus_engine,
@@ -109,6 +110,7 @@ _MODULES = (
     bus_rounds,
     bus_broadcast,
     bus_backlog,
+    app_tasks,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}
