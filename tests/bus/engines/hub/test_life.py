@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from redpoll import Config, Message, Node
+from redpoll import Config, Node
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.life import Life
+from redpoll.node import Received
+from redpoll.node.door import LayerNode, Peer
 from tests.node.support import until
 
 #: A short one: there are signs soon.
@@ -29,13 +31,42 @@ class Member:
 NOBODY = Member()
 
 
-def hub(heard: list[Any]) -> Node[Any]:
+class HubNode(LayerNode):
+    """A node that greets as a hub does, and takes signs of life.
+
+    Args:
+        heard: The records that came.
+        greets: False if it is no hub.
+    """
+
+    def __init__(self, heard: list[Any], *, greets: bool = True, port: int = 0) -> None:
+        super().__init__(Config(port=port, serializer="raw"))
+        self.sizes: list[int] = []
+        self.greeted: list[Peer] = []
+        self._heard = heard
+        self._greets = greets
+
+    def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        """Take signs."""
+        for message in messages:
+            self.sizes.append(len(message.data))
+            self._heard.extend(p.unpack(message.data, p.FROM_CLIENTS))
+        return messages
+
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
+        self.greeted.append(peer)
+        if self._greets:
+            self.say(peer, p.GREET)
+
+    def say(self, peer: Peer, *record: Any) -> None:
+        """Send a record."""
+        ((body, _),) = p.pack([list(record)])
+        asyncio.get_running_loop().call_soon(self.post, peer, body)
+
+
+def hub(heard: list[Any]) -> HubNode:
     """A node that takes signs of life."""
-
-    def take(message: Message[Any]) -> None:
-        heard.extend(p.unpack(message.data, p.FROM_CLIENTS))
-
-    return Node(take, port=0, serializer="raw")
+    return HubNode(heard)
 
 
 @pytest.mark.asyncio
@@ -69,23 +100,66 @@ async def test_a_hub_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, caplog
 @pytest.mark.asyncio
 async def test_signs_of_many_members_are_few_messages() -> None:
     """A thousand workers of a process show life in messages of many signs, each of a size that a hub reads."""
-    heard: set[str] = set()
-    sizes: list[int] = []
+    heard: list[Any] = []
     life = Life()
-
-    def take(message: Message[Any]) -> None:
-        sizes.append(len(message.data))
-        heard.update(record[1] for record in p.unpack(message.data, p.FROM_CLIENTS))
-
     names = {f"{number:032x}" for number in range(1_000)}
-    async with Node(take, port=0, serializer="raw") as node:
+    async with hub(heard) as node:
         for name in names:
             life.add(name, "a token", node.address, CONFIG, NOBODY.suspend)
-        await until(lambda: heard >= names, "the signs of all")
+        await until(lambda: {each[1] for each in heard} >= names, "the signs of all")
         for name in names:
             await life.remove(name)
 
-    assert p.MAX_HELLO / 2 < max(sizes) <= p.MAX_HELLO
+    assert p.MAX_HELLO / 2 < max(node.sizes) <= p.MAX_HELLO
+
+
+@pytest.mark.asyncio
+async def test_no_sign_for_what_listens_where_a_hub_was() -> None:
+    """A node that listens at the port of a hub that is gone learns no token; the hub itself is shown signs again."""
+    heard: list[Any] = []
+    life = Life()
+    async with hub(heard) as first:
+        port = first.address.port
+        life.add("a", "a token", first.address, CONFIG, NOBODY.suspend)
+        await until(lambda: len(heard) > 2, "signs")
+    learnt: list[Any] = []
+    async with HubNode(learnt, greets=False, port=port) as stranger:
+        await until(lambda: stranger.greeted, "a link to the stranger")
+        # As many signs as the hub had would be here by then.
+        await asyncio.sleep(5 * CONFIG.keepalive)  # type: ignore[operator]
+        assert (stranger.sizes, learnt) == ([], [])
+    heard.clear()
+    async with HubNode(heard, port=port):
+        await until(lambda: heard, "a sign at the hub that is there again")
+        assert heard[0] == [p.ALIVE, "a", "a token"]
+        await life.remove("a")
+
+
+@pytest.mark.asyncio
+async def test_a_hub_asks_for_its_own_members_alone() -> None:
+    """A hub that asks what the worker of another hub has begun learns neither that nor its token."""
+    asked: list[int] = []
+
+    class Asked(Member):
+        def suspend(self, question: int) -> list[list[int]]:
+            asked.append(question)
+            return [[1, question]]
+
+    workers = Asked(), Asked()
+    one: list[Any] = []
+    other: list[Any] = []
+    life = Life()
+    async with hub(one) as first, hub(other) as second:
+        life.add("a", "token of a", first.address, CONFIG, workers[0].suspend)
+        life.add("b", "token of b", second.address, CONFIG, workers[1].suspend)
+        await until(lambda: one and other, "signs at both")
+        second.say(second.greeted[0], p.STALLED, "a", 1)
+        second.say(second.greeted[0], p.STALLED, "b", 2)
+        await until(lambda: [p.BEGUN, "b", "token of b", 2, [[1, 2]]] in other, "the answer")
+        assert asked == [2]
+        assert {each[1] for each in other} == {"b"}
+        for name in ("a", "b"):
+            await life.remove(name)
 
 
 @pytest.mark.asyncio

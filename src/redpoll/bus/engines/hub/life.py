@@ -2,6 +2,8 @@
 
 A handler that computes on the event loop for a minute keeps it from answering the hub's pings; this thread has a link of
 its own to each hub. A frozen process, or a call that keeps the interpreter lock, stops it as well.
+
+Signs have tokens: they go to the node alone that greeted as a hub does over this link, never to what listens there later.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from redpoll.bus.awaitables import Done
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.config import Config
 from redpoll.locks import new_lock
-from redpoll.message import Message
 from redpoll.node import Node, Received
 from redpoll.platforms import after_fork
 
@@ -100,22 +101,24 @@ class Life:
     async def _beat(self, own: _Thread) -> None:
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
-        nodes: dict[_Where, Node[Any]] = {}
+        hubs: dict[_Where, _Hub] = {}
         try:
             while True:
                 with self._lock:
                     if self._thread is not own:
                         return
                     self._wake = partial(loop.call_soon_threadsafe, over.set)
-                    groups: dict[_Where, list[tuple[str, str]]] = {}
-                    for name, (token, where, _) in self._members.items():
-                        groups.setdefault(where, []).append((name, token))
+                    wheres = {where for _, where, _ in self._members.values()}
                     period = self._period
-                for where in nodes.keys() - groups.keys():
-                    await _stop(nodes.pop(where))
-                for where, members in groups.items():
+                for where in hubs.keys() - wheres:
+                    await hubs.pop(where).stop()
+                for where in wheres:
                     try:
-                        await self._show(nodes, where, members, period)
+                        if where not in hubs:
+                            hub = _Hub(self, where)
+                            await hub.node.start()
+                            hubs[where] = hub
+                        hubs[where].show(period)
                     except Exception:  # noqa: BLE001  # it is logged
                         # The other hubs are shown theirs.
                         _log.exception("no sign of life for the hub at %s", where[0])
@@ -126,35 +129,74 @@ class Life:
             with self._lock:
                 if self._thread is own:
                     self._wake = None
-            for node in nodes.values():
-                await _stop(node)
+            for hub in hubs.values():
+                await hub.stop()
 
-    async def _show(
-        self, nodes: dict[_Where, Node[Any]], where: _Where, members: list[tuple[str, str]], period: float
-    ) -> None:
-        node = nodes.get(where)
-        if node is None:
-            node = Node(self._heard, where[1])
-            await node.start()
-            nodes[where] = node
-        for records in _parts(members):
+    def members(self, where: _Where) -> list[tuple[str, str]]:
+        """Return the names and tokens of the members of a hub."""
+        with self._lock:
+            return [(name, token) for name, (token, place, _) in self._members.items() if place == where]
+
+    def begun(self, where: _Where, name: str, question: int) -> tuple[str, list[list[int]]]:
+        """Return the token of a member of a hub, and what it has begun: it begins nothing more."""
+        token, place, method = self._members.get(name, ("", None, None))
+        suspend = None if method is None or place != where else method()
+        return token, [] if suspend is None else suspend(question)
+
+
+class _Hub:
+    """A hub that is shown signs of life, by a node of its own."""
+
+    def __init__(self, life: Life, where: _Where) -> None:
+        self._life = life
+        self._where = where
+        self.node: Node[Any] = Node(self._heard, where[1])
+        # What the hub said first over this session; replies go to that very node, or fail.
+        self._greeting: Received[Any] | None = None
+        self._dialling: asyncio.Future[None] | None = None
+        self._seconds = 0.0
+
+    def show(self, seconds: float) -> None:
+        """Send the signs, which have so many seconds; dial the hub before if it did not greet."""
+        self._seconds = seconds
+        if self._greeting is not None:
+            self._sign(self._greeting)
+        elif self._dialling is None or self._dialling.done():
+            self._dialling = asyncio.ensure_future(self.node.ready(self._where[0], timeout=seconds))
+            self._dialling.add_done_callback(_ended)
+
+    def _sign(self, greeting: Received[Any]) -> None:
+        def sent(future: asyncio.Future[None]) -> None:
+            _ended(future)
+            if (future.cancelled() or future.exception()) and self._greeting is greeting:
+                self._greeting = None
+
+        for records in _parts(self._life.members(self._where)):
             ((body, _),) = p.pack(records)
-            node.send(Message(body, where[0]), timeout=period).add_done_callback(_sent)
+            self.node.send(greeting.reply(body), timeout=self._seconds).add_done_callback(sent)
 
     def _heard(self, message: Received[Any]) -> None:
-        """Answer a hub that asks what a member has begun; pass over what else it says: it takes this for a client."""
+        """Send signs to a hub that greets, and answer one that asks what a member has begun.
+
+        What else it says is passed over: it takes this for a client.
+        """
         for kind, *values in p.unpack(message.data, p.FROM_HUB):
-            if kind != p.STALLED:
-                continue
-            name, question = values
-            token, _, method = self._members.get(name, ("", None, None))
-            suspend = None if method is None else method()
-            if suspend is None:
-                continue
-            begun = suspend(question)
-            for start in range(0, len(begun), _CONSUMERS):
-                ((body, _),) = p.pack([[p.BEGUN, name, token, question, begun[start : start + _CONSUMERS]]])
-                message.node.send(message.reply(body)).add_done_callback(_sent)
+            if kind == p.GREET:
+                self._greeting = message
+                self._sign(message)
+            elif kind == p.STALLED:
+                name, question = values
+                token, begun = self._life.begun(self._where, name, question)
+                for start in range(0, len(begun), _CONSUMERS):
+                    ((body, _),) = p.pack([[p.BEGUN, name, token, question, begun[start : start + _CONSUMERS]]])
+                    self.node.send(message.reply(body)).add_done_callback(_ended)
+
+    async def stop(self) -> None:
+        """Stop."""
+        try:
+            await self.node.stop(0)
+        except Exception:  # noqa: BLE001  # it is logged
+            _log.exception("a node of signs of life did not stop")
 
 
 class _Thread(threading.Thread):
@@ -192,15 +234,8 @@ def _parts(members: list[tuple[str, str]]) -> Iterator[list[list[Any]]]:
     yield part
 
 
-async def _stop(node: Node[Any]) -> None:
-    try:
-        await node.stop(0)
-    except Exception:  # noqa: BLE001  # it is logged
-        _log.exception("a node of signs of life did not stop")
-
-
-def _sent(future: asyncio.Future[None]) -> None:
-    """Pass over a sign that was not sent: the next one is soon."""
+def _ended(future: asyncio.Future[None]) -> None:
+    """Pass over a sign that was not sent, and a hub that is not there: the next try is soon."""
     if not future.cancelled():
         future.exception()
 
