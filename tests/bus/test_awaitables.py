@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 import redpoll
-from redpoll.bus.awaitables import FALSE, TRUE, Done, Failed, close_all, unexpected
+from redpoll.bus.awaitables import FALSE, TRUE, Done, Failed, close_all, of_thread, unexpected
 from redpoll.errors import RemoteError
 from tests.node.support import PATIENCE, turns, until
 
@@ -57,6 +58,43 @@ async def test_all_are_closed() -> None:
         await close_all([close("a", OSError("first")), close("b", OSError("second")), close("c")])
     assert log == ["a", "b", "c", "a closed", "b closed", "c closed"]
     await close_all([])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("error", [StopIteration(7), SystemExit(7), KeyboardInterrupt(7), GeneratorExit(7)])
+async def test_futures_of_threads_end(error: BaseException) -> None:
+    """What a thread raised that no future of a loop can raise is raised by another error, before and during the wait."""
+    for ended in (True, False):
+        future: Future[int] = Future()
+        waiting = asyncio.ensure_future(of_thread(future))
+        if not ended:
+            await turns()
+        future.set_exception(error)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(RuntimeError, match=f"raised {type(error).__name__}: 7") as raised:
+                await waiting
+        assert raised.value.__cause__ is error
+
+
+@pytest.mark.asyncio
+async def test_futures_of_threads_are_cancelled() -> None:
+    """A wait that is cancelled cancels its future, and the other way around; results and other errors are as they are."""
+    future: Future[int] = Future()
+    waiting = asyncio.ensure_future(of_thread(future))
+    await turns()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert future.cancelled()
+    with pytest.raises(asyncio.CancelledError):
+        await of_thread(future)
+    done: Future[int] = Future()
+    done.set_result(3)
+    assert await of_thread(done) == 3
+    failed: Future[int] = Future()
+    failed.set_exception(KeyError("k"))
+    with pytest.raises(KeyError, match="k"):
+        await of_thread(failed)
 
 
 @pytest.mark.asyncio

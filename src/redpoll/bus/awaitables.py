@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
 
 from redpoll.bus.engine import Clock
@@ -142,18 +143,29 @@ def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 async def of_thread(future: concurrent.futures.Future[Any]) -> Any:
-    """Wait for a future of a thread.
+    """Wait for a future of a thread. Cancelled, the future is cancelled too.
 
     Raises:
-        RuntimeError: The thread raised what would end the loop if it were raised here: SystemExit and the like.
+        RuntimeError: The thread raised what a future cannot, or what would end the loop if it were raised here.
         BaseException: Otherwise what the thread raised.
     """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end(_: concurrent.futures.Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(resolve, ended)
+
+    # Not by `asyncio.wrap_future`, whose future never ends by StopIteration.
+    future.add_done_callback(end)
     try:
-        return await asyncio.wrap_future(future)
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        if future.done() and not future.cancelled() and future.exception() is error:
-            raise RuntimeError(f"the function raised {type(error).__name__}: {error}") from error
+        await ended
+    except asyncio.CancelledError:
+        future.cancel()
         raise
+    if future.cancelled():
+        raise asyncio.CancelledError
+    return called(future.result)
 
 
 async def close_all(closings: Iterable[Coroutine[Any, Any, object]]) -> None:

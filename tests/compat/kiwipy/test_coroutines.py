@@ -96,6 +96,21 @@ async def test_an_iteration_and_a_dropped_outcome(url: str) -> None:
             await sent[2]  # type: ignore[misc]
 
 
+async def test_an_exception_that_no_future_raises(url: str) -> None:
+    """A block that raises StopIteration is the sender's outcome; the queue is empty afterwards."""
+    async with opened(url) as comm:
+        queue = await comm.task_queue("drawer")
+        sent = await queue.task_send("x")
+        with pytest.raises(StopIteration):
+            async with queue.next_task() as task, task.processing():
+                next(iter(()))
+        with pytest.raises(kiwipy.RemoteException, match="StopIteration"):
+            await sent  # type: ignore[misc]
+        with pytest.raises(kiwipy.QueueEmpty):
+            async with queue.next_task():
+                pass
+
+
 async def test_a_queue_that_is_not_there(url: str) -> None:
     """K-36: a publisher finds no queue where nobody made one, and queues of one connection share its engine."""
     connection = await rmq.connect_robust(url)

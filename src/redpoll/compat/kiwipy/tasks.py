@@ -345,7 +345,10 @@ class RmqIncomingTask:
             yield outcome
         except Exception as error:
             if not outcome.done():
-                outcome.set_exception(error)
+                # A future cannot raise StopIteration.
+                outcome.set_exception(
+                    RuntimeError(f"it raised {error!r}") if isinstance(error, StopIteration) else error
+                )
             raise
         finally:
             await self.end(outcome)
