@@ -468,6 +468,34 @@ async def test_a_hub_that_is_frozen_is_not_healthy(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.asyncio
+async def test_looks_at_a_hub_that_is_frozen_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks and administration end as those of a hub that is away, before it is known that the link is lost."""
+    with running() as hub:
+        async with FaultProxy(str(hub.hub.address)) as proxy, redpoll.connect(f"redpoll://{proxy.address}") as bus:
+            await bus.queues.declare("q")
+            monkeypatch.setattr(asking, "ABSENCE", 0.1)
+            monkeypatch.setattr(asking, "_LATE", 0.1)
+            handle = await bus.tasks.submit(1, queue="q")
+            proxy.freeze()
+            looks: list[Callable[[], Awaitable[Any]]] = [
+                handle.state,
+                handle.cancel,
+                bus.queues.names,
+                lambda: bus.queues.inspect("q"),
+                lambda: bus.queues.browse("q"),
+                lambda: bus.queues.pause("q"),
+                lambda: bus.queues.declare("r"),
+            ]
+            ends = await asyncio.wait_for(asyncio.gather(*(each() for each in looks), return_exceptions=True), PATIENCE)
+            assert [type(each) for each in ends] == [NotConfirmed] * len(looks)
+            assert "the hub did not answer in time" in str(ends[0])
+            assert bus.state is EngineState.READY
+            proxy.thaw()
+            monkeypatch.undo()
+            await handle.state()
+
+
+@pytest.mark.asyncio
 async def test_timeouts_of_lost_links_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits over many losses of the link has one timeout, and a loss costs no look at all of them for each."""
     monkeypatch.setattr(asking, "_TIMEOUTS", 4)

@@ -34,7 +34,8 @@ _SOON: Final = 0.001
 _TIMEOUTS: Final = 1_024
 #: Seconds beyond its timeout that the hub's own answer to a publish or a call may take.
 _LATE: Final = 1.0
-#: Seconds that operations without a timeout wait for a hub that is not there, unless the bus was opened with `wait`.
+#: Seconds that operations without a timeout wait for a hub that is not there, and those that need no time for an answer,
+#: unless the bus was opened with `wait`.
 ABSENCE: Final = 30.0
 _ABSENT_HINT: Final = (
     "start the hub, or correct its address; with connect(wait=True) operations wait for it without a limit"
@@ -184,7 +185,11 @@ class Asking:
         gather: bool = False,
         ended: tuple[str, int] | None = None,
         dies: bool = False,
+        prompt: bool = False,
     ) -> asyncio.Future[Any]:
+        if timeout is None and prompt and not self._patient:
+            # It would be noticed late that the link of a frozen hub is lost, and only then waited for another one.
+            timeout = ABSENCE
         number = next(self._numbers)
         future: asyncio.Future[Any] = self.loop.create_future()
         request = Request([kind, number, *rest], future, again, size, watcher, ended)

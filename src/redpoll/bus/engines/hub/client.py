@@ -53,6 +53,8 @@ _new: Final = tuple.__new__
 #: Maximum number of unconfirmed publishes of one `publish_many`.
 _WINDOW: Final = 1_024
 
+#: Calls that last as long as what they work on is large.
+_LASTING: Final = frozenset({"backup", "check", "delete", "move", "purge", "redrive"})
 #: Port of a hub.
 PORT: Final = 5683
 #: Bytes of publishes that wait to be sent.
@@ -68,7 +70,8 @@ class HubEngine(HubMember):
         problem = p.call_problem(name, arguments)
         if problem is not None:
             raise UsageError(problem)
-        return self._ask(p.CALL, name, list(arguments), again=name not in {"redrive", "move", "backup"})
+        again = name not in {"redrive", "move", "backup"}
+        return self._ask(p.CALL, name, list(arguments), again=again, prompt=name not in _LASTING)
 
     def _call_of(self, name: str, queue: str, *arguments: Any) -> asyncio.Future[Any]:
         check_subject("queue", queue)
