@@ -20,6 +20,7 @@ from redpoll.wire.states import LinkState
 from tests.wire.linked import LOST, acknowledge, kinds, lose, submit
 from tests.wire.support import (
     ACK,
+    CONTINUED,
     GOODBYE,
     PING,
     PONG,
@@ -277,6 +278,32 @@ def test_resending_counts_bytes() -> None:
     assert counts(again) == (2, 0, [2])
     pong(again, 2)
     assert counts(again) == (4, 0, [6])
+
+
+def test_a_step_of_large_messages_ends_behind_their_last_fragments() -> None:
+    """The ping of a step follows all of its large messages, on the link too, also where one of them is withdrawn."""
+    peer = patient(fragment_size=1_000)
+    sendings = [Sent(bytes(5_000)) for _ in range(8)]
+    link = add_link(peer)
+    submit(peer, *sendings)
+    taken(link)
+    lose(link)
+    again = add_link(peer)
+    assert [each.out for each in again.transfers] == sendings[:2]
+    found = kinds(again)
+    assert [serial for kind, serial in found if kind == REQ_ACK | RETRY | CONTINUED] == [1, 2]
+    assert found.index((PING, 2)) == len(found) - 1
+    peer.pump(0.0)
+    assert not again.transfers
+    pong(again, 2)
+    assert [each.out for each in again.transfers] == sendings[2:6]
+    for out in sendings[2:5]:
+        peer.withdraw(out, 0.0)
+    assert not again.output
+    peer.withdraw(sendings[5], 0.0)
+    assert [each for each in kinds(again) if each[0] == PING] == [(PING, 6)]
+    peer.pump(0.0)
+    assert [each.out for each in again.transfers] == sendings[6:]
 
 
 def test_what_moves_to_another_peer_is_resent_in_steps() -> None:

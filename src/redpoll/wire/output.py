@@ -226,8 +226,17 @@ class SendingHalf(Generic[PeerT_co]):
         """Count a message that was resent to an announced node."""
         if self.resend_pace is None:
             self.resend_pace = ResendPace()
-        if self.resend_pace.resent(out.serial, PREAMBLE_SIZE + out.size):
-            self.control(Control.PING, out.serial)
+        self.resend_pace.resent(out.serial, PREAMBLE_SIZE + out.size)
+        self._end_step()
+
+    def _end_step(self) -> None:
+        """Write the ping behind a whole step of resent messages, once the large ones among these are written."""
+        pace = self.resend_pace
+        if pace is None or not pace.due or any(each.out.kind & RETRY and not each.answer for each in self.transfers):
+            return
+        pace.due = False
+        if pace.ping is not None:
+            self.control(Control.PING, pace.ping)
 
     def number(self, out: Outgoing, peer: LinkPeer) -> int:
         """Assign a serial at the time of writing: serials have the order of the wire, which goodbyes rely on."""
@@ -257,6 +266,7 @@ class SendingHalf(Generic[PeerT_co]):
             del self.in_flight[out.serial]
         self.window.free(1, out.size)
         self.transfers.stop(out)
+        self._end_step()
 
     def send_cancel(self, out: Outgoing, hard: bool) -> bool:
         """Tell an announced node that a message is withdrawn; return True if it was not fully written, so cannot have begun.
@@ -270,6 +280,7 @@ class SendingHalf(Generic[PeerT_co]):
             self.forget(out)
         elif transfer is not None or out.kind & REQ_ACK:
             self.control(Control.CANCEL, out.serial, b"\x01" if hard else b"")
+        self._end_step()
         return transfer is not None
 
     # Ends of received messages, and answers
@@ -379,6 +390,7 @@ class SendingHalf(Generic[PeerT_co]):
             # The other end answered after the first piece: it needs no more.
             del transfers[0]
             self.control(Control.CANCEL, out.serial)
+            self._end_step()
             return self.take_output()
         if not transfer.begun:
             if not transfer.answer:
@@ -400,6 +412,7 @@ class SendingHalf(Generic[PeerT_co]):
             self.last_large = out.serial, self.bytes_sent
             if not out.kind & REQ_ACK:
                 self.written.append(out)
+            self._end_step()
         return pieces
 
     def output_progressed(self, before: int, now: float) -> None:

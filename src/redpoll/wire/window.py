@@ -108,23 +108,24 @@ class ResendPace:
 
     Attributes:
         ping: Number of the ping behind a whole step, whose answer is pending; None if the step is not used up.
+        due: Whether that ping is still to be written.
     """
 
-    __slots__ = ("_bytes", "_messages", "_used", "_used_bytes", "ping")
+    __slots__ = ("_bytes", "_messages", "_used", "_used_bytes", "due", "ping")
 
     def __init__(self) -> None:
         self._messages, self._bytes = RESEND_MESSAGES, RESEND_BYTES
         self._used = self._used_bytes = 0
         self.ping: int | None = None
+        self.due = False
 
-    def resent(self, serial: int, size: int) -> bool:
-        """Count a message; return True if it is the last one of the step, and its serial the number of a ping to send."""
+    def resent(self, serial: int, size: int) -> None:
+        """Count a message; the serial of the last one of a step is the number of the ping behind it."""
         self._used += 1
         self._used_bytes += size
-        if self._used < self._messages and self._used_bytes < self._bytes:
-            return False
-        self.ping = serial
-        return True
+        if self._used >= self._messages or self._used_bytes >= self._bytes:
+            self.ping = serial
+            self.due = True
 
     def arrived(self, ping: int) -> None:
         """Begin the next step if a ping that was answered is the one behind this one."""

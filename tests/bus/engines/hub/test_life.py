@@ -14,7 +14,7 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.life import Life
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer
-from tests.node.support import until
+from tests.node.support import elapse, until
 
 #: A short one: there are signs soon.
 CONFIG = Config(listen=False, serializer="raw", keepalive=0.05)
@@ -126,7 +126,7 @@ async def test_no_sign_for_what_listens_where_a_hub_was() -> None:
     async with HubNode(learnt, greets=False, port=port) as stranger:
         await until(lambda: stranger.greeted, "a link to the stranger")
         # As many signs as the hub had would be here by then.
-        await asyncio.sleep(5 * CONFIG.keepalive)  # type: ignore[operator]
+        await elapse(0.25)
         assert (stranger.sizes, learnt) == ([], [])
     heard.clear()
     async with HubNode(heard, port=port):
