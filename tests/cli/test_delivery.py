@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redpoll.cli.delivery import check_delivery
+from redpoll.cli.demo import check_delivery
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from redpoll.address import Address
 from redpoll.cli.output import Output
-from redpoll.cli.progress import progress
 from redpoll.cli.runtime import Stop
+from redpoll.cli.send import progress
 from redpoll.cli.source import Source
 
 if TYPE_CHECKING:

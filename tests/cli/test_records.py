@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.cli.records import Form, Records
-from redpoll.cli.splitter import NO_NEWLINE, LineSplitter
+from redpoll.cli.source import NO_NEWLINE, LineSplitter
 from redpoll.message import Message
 
 

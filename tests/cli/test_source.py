@@ -10,8 +10,7 @@ import pytest
 
 from redpoll.address import Address
 from redpoll.cli.runtime import Stop
-from redpoll.cli.source import InputError, Place, Source
-from redpoll.cli.splitter import NO_NEWLINE
+from redpoll.cli.source import NO_NEWLINE, InputError, Place, Source
 from redpoll.errors import MessageTooLarge, UsageError
 
 pytestmark = pytest.mark.asyncio

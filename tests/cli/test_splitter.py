@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.cli.splitter import LineSplitter
+from redpoll.cli.source import LineSplitter
 
 
 def split(chunks: list[bytes]) -> tuple[list[bytes], bytes | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redpoll.cli.texts import epilog, flowing
+from redpoll.cli.options import epilog, flowing
 
 
 def command() -> None:

@@ -17,13 +17,13 @@ from .echo import echo
 from .hub import HUB
 from .hub import hub as serve_hub
 from .listen import listen
+from .options import epilog, flowing
 from .pki import init, issue, renew, show
 from .queue import QUEUE
 from .request import request
 from .run.command import run
 from .send import send
 from .task import TASK
-from .texts import epilog, flowing
 from .wiring import show as show_wiring
 
 __all__ = ["app"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,6 @@ from redpoll.node import Node
 from . import runtime
 from .child import Child
 from .codes import ExitCode
-from .delivery import Delivery, check_delivery
 from .demo_hub import Account, lose_a_worker
 from .measure import Measurement, measure
 from .options import JsonOption, QuietOption
@@ -29,7 +29,7 @@ from .output import Output, counted, printable, reason
 from .report import table, title
 from .runtime import Stop
 
-__all__ = ["demo"]
+__all__ = ["Delivery", "check_delivery", "demo"]
 
 #: Number of sends and requests that are open at a time in the steps that are not sequential.
 _AT_ONCE = 64
@@ -173,3 +173,47 @@ def _read_lines(file: Path) -> list[bytes]:
 def _largest_source() -> Path:
     # This file exists on every machine.
     return max(Path(redpoll.__file__).parent.rglob("*.py"), key=lambda path: path.stat().st_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The delivery of sent lines.
+
+    Attributes:
+        sent: Number of sent lines.
+        received: Number of lines that the receiver wrote.
+        first_difference: Number, from 1, of the first missing, different or extra line; None if there is none.
+    """
+
+    sent: int
+    received: int
+    first_difference: int | None
+
+    @property
+    def exact(self) -> bool:
+        """True if every line arrived once and in order."""
+        return self.first_difference is None
+
+
+def check_delivery(lines: Sequence[bytes], repeats: int, written: Path) -> Delivery:
+    """Compare the lines of a file with the sent ones.
+
+    Args:
+        lines: The sent lines, without newlines.
+        repeats: How many times they were sent.
+        written: The file that the receiver wrote.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    sent = len(lines) * repeats
+    received = 0
+    difference: int | None = None
+    with written.open("rb") as file:
+        for number, line in enumerate(file):
+            received += 1
+            if difference is None and (number >= sent or line != lines[number % len(lines)] + b"\n"):
+                difference = number + 1
+    if difference is None and received < sent:
+        difference = received + 1
+    return Delivery(sent, received, difference)

@@ -1,8 +1,9 @@
-"""Options and arguments of several commands."""
+"""Options and arguments of several commands, and the texts of `--help`."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,8 @@ __all__ = [
     "TokenFileOption",
     "UntilEofOption",
     "encryption_options",
+    "epilog",
+    "flowing",
     "listen_address",
     "listen_options",
     "peer_address",
@@ -146,3 +149,13 @@ def seconds(text: str) -> float | None:
     if not 0 < value < math.inf:
         raise UsageError(f'--timeout: {text!r} is neither a positive number of seconds nor "none"')
     return value
+
+
+def flowing(command: Callable[..., Any]) -> str:
+    """Return the paragraphs of a docstring without its line breaks, which would be shown as they are."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.__doc__ or "").split("\n\n"))
+
+
+def epilog(*examples: str) -> str:
+    """Return the epilog: examples, one per line."""
+    return "\n  ".join(["Example:" if len(examples) == 1 else "Examples:", *examples])

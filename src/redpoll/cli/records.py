@@ -10,7 +10,7 @@ from enum import Enum
 from redpoll.message import Message
 
 from .output import payload, printable
-from .splitter import NO_NEWLINE
+from .source import NO_NEWLINE
 
 __all__ = ["Form", "Records", "is_screen"]
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import typer
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from redpoll.address import Address
 from redpoll.config import Config
@@ -31,14 +34,16 @@ from .options import (
     seconds,
 )
 from .output import Output, beginning, counted, reason, remedy, size
-from .progress import progress
 from .runtime import Stop
 from .source import STANDARD_INPUT, Source
 
-__all__ = ["send"]
+__all__ = ["progress", "send"]
 
 #: Seconds after a stop before the wait is reported: mostly it is over by then.
 _PATIENCE = 0.3
+
+#: Seconds between two updates.
+_PERIOD = 0.1
 
 _SLOW_HINT = "it may have been handled, or still be: the listener is slower than --timeout, or stands still"
 
@@ -225,3 +230,46 @@ def _report_unread(job: _Job, result: _Result, error: Exception) -> None:
     place = str(result.source.place(result.source.messages))
     what = f"{place}: {reason(error)}" if isinstance(error, MessageTooLarge) else reason(error)
     job.output.error(f"{what}; {result.done(job)} before", fields={"place": place, **result.facts(job)})
+
+
+@asynccontextmanager
+async def progress(source: Source, output: Output, noun: str) -> AsyncIterator[None]:
+    """Show the progress of `source` on standard error, if that is a terminal.
+
+    Args:
+        source: The messages being sent.
+        output: Decides whether animated output is allowed.
+        noun: Name of its messages: "line".
+    """
+    if not output.live:
+        yield
+        return
+    bar = Progress(
+        TextColumn("sending"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+        console=output.console,
+        transient=True,
+        auto_refresh=False,
+    )
+    task = bar.add_task("", total=source.total, count="")
+
+    async def draw() -> None:
+        while True:
+            _update(bar, task, source, noun)
+            await asyncio.sleep(_PERIOD)
+
+    with bar:
+        drawing = asyncio.create_task(draw())
+        try:
+            yield
+        finally:
+            drawing.cancel()
+            await asyncio.gather(drawing, return_exceptions=True)
+
+
+def _update(bar: Progress, task: TaskID, source: Source, noun: str) -> None:
+    count = f"{source.messages:,} {noun}s, {size(source.bytes)}"
+    bar.update(task, completed=source.bytes, count=count, refresh=True)

@@ -59,7 +59,7 @@ class Communicator(Face):
             raise ConfigError(
                 "full", "wait", "would block the event loop", "await each put: it is done when the peer has it"
             )
-        self._arrivals = LoopArrivals(options.id)
+        self._arrivals = LoopArrivals()
         self._station = make_station(protocol, purpose, options, self._arrivals, _tell)
         self._state: Literal["new", "starting", "running", "closed"] = "new"
         self._closing: asyncio.Task[None] | None = None

@@ -46,7 +46,7 @@ def waiting(arrivals: ThreadArrivals, *peers: uuid.UUID) -> Future[bytes]:
 
 def test_they_come_in_order() -> None:
     """What came first is got first, of all peers, and each has its count and bytes while it waits."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     sources = [arrivals.source(peer) for peer in (A, B)]
     for peer, body in ((A, b"1"), (B, b"22"), (A, b"333"), (B, b"")):
         arrive(arrivals, peer, body)
@@ -58,7 +58,7 @@ def test_they_come_in_order() -> None:
 
 def test_what_an_interrupted_call_gives_back_meanwhile() -> None:
     """A thread that looks for the messages of one peer is not disturbed by another that was interrupted."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     theirs = Arrival(arrivals.source(A), b"1", False, None)
     arrivals.unseen.append(theirs)
     arrive(arrivals, B, b"2")
@@ -78,7 +78,7 @@ def test_what_an_interrupted_call_gives_back_meanwhile() -> None:
 
 def test_some_are_got_out_of_turn() -> None:
     """Those of some peers are got in their order, and the others' wait."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     for number, peer in enumerate((A, B, C, B, A)):
         arrive(arrivals, peer, b"%d" % number)
     assert [get(arrivals, B) for _ in range(2)] == [b"1", b"3"]
@@ -90,7 +90,7 @@ def test_some_are_got_out_of_turn() -> None:
 
 def test_the_oldest_of_a_peer_is_dropped() -> None:
     """It is taken out from among the others', which stay."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     source = arrivals.source(B)
     for peer, body in ((A, b"a"), (B, b"b"), (B, b"c")):
         arrive(arrivals, peer, body)
@@ -104,7 +104,7 @@ def test_the_oldest_of_a_peer_is_dropped() -> None:
 
 def test_what_is_kept_of_a_peer_goes() -> None:
     """A peer without a session and of whom nothing waits is forgotten; before that it is the same for each session."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     arrive(arrivals, A, b"x")
     gc.collect()
     assert arrivals.source(A) is arrivals.source(A)
@@ -116,7 +116,7 @@ def test_what_is_kept_of_a_peer_goes() -> None:
 
 def test_what_is_held_is_let_go() -> None:
     """Messages that are confirmed when they are got can be confirmed before, and are got all the same."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     arrive(arrivals, A, b"1", "held")
     arrive(arrivals, A, b"2")
     assert arrivals.release_all() == ["held"]
@@ -126,7 +126,7 @@ def test_what_is_held_is_let_go() -> None:
 
 def test_after_the_close_it_is_over() -> None:
     """All that came is got, and then each who gets is told, by an error of its own that says the same."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     arrive(arrivals, A, b"1")
     cause = RuntimeError("why")
     closed = ConnectionAbortedError(ME)
@@ -146,7 +146,7 @@ def test_after_the_close_it_is_over() -> None:
 
 def test_of_peers_that_are_gone_nothing_comes() -> None:
     """Who gets of peers of whom none is there is told; one that is there is enough to wait."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     there = {A, B}
     arrivals.alive = there.__contains__
     arrive(arrivals, C, b"left")
@@ -166,7 +166,7 @@ def test_of_peers_that_are_gone_nothing_comes() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["add", "get", "some", "drop", "back"]), st.sampled_from((A, B, C)))))
 def test_against_a_list(steps: list[tuple[str, uuid.UUID]]) -> None:
     """Whatever is added, got, dropped and not seen: order, counts and bytes are those of plain lists."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     unseen: list[tuple[uuid.UUID, bytes]] = []
     model: list[tuple[uuid.UUID, bytes]] = []
     last: Taken = [None]
@@ -217,7 +217,7 @@ def test_what_cannot_be_read_is_refused() -> None:
 
 def test_one_message_wakes_one_thread() -> None:
     """Of several that wait the first one gets it; one that waits for another peer does not."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     picky, first, second = waiting(arrivals, B), waiting(arrivals), waiting(arrivals, A)
     arrive(arrivals, A, b"1")
     assert first.result(PATIENCE) == b"1"
@@ -230,7 +230,7 @@ def test_one_message_wakes_one_thread() -> None:
 
 def test_a_thread_that_leaves_wakes_the_next() -> None:
     """A message that woke a thread which is interrupted before it looks wakes the next one."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     leaving = module._Waiter(None)
     arrivals._waiters[leaving] = None
     getting = waiting(arrivals)
@@ -243,7 +243,7 @@ def test_a_thread_that_leaves_wakes_the_next() -> None:
 
 def test_a_timeout_that_comes_with_a_message_takes_it() -> None:
     """A thread that was woken while its time ended gets the message."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
 
     def check() -> None:
         arrive(arrivals, A, b"late")
@@ -256,7 +256,7 @@ def test_a_timeout_that_comes_with_a_message_takes_it() -> None:
 
 def test_where_waiting_is_not_allowed_it_raises() -> None:
     """What checks whether a thread may wait is asked only if it would, and leaves nobody waiting."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     arrive(arrivals, A, b"1")
 
     def check() -> None:
@@ -271,7 +271,7 @@ def test_where_waiting_is_not_allowed_it_raises() -> None:
 
 def test_those_that_wait_are_interrupted() -> None:
     """They are told of a loss, each by an error of its own, and who gets afterwards waits."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     both = waiting(arrivals), waiting(arrivals, A)
     arrivals.interrupt(ConnectionResetError(A))
     errors = [each.exception(PATIENCE) for each in both]
@@ -283,7 +283,7 @@ def test_those_that_wait_are_interrupted() -> None:
 
 def test_a_loss_that_nobody_heard_of_is_told_once() -> None:
     """If nobody waited then the next who would wait is told, behind all that came; unless it is mended before."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     arrive(arrivals, A, b"1")
     arrivals.interrupt(ConnectionResetError(A))
     assert get(arrivals) == b"1"
@@ -299,7 +299,7 @@ def test_a_loss_that_nobody_heard_of_is_told_once() -> None:
 
 def test_a_loss_that_comes_with_a_message_is_told_then() -> None:
     """Who was told and found a message gets that, and the next one who would wait is told."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     getting = waiting(arrivals)
     with arrivals._lock:
         arrive(arrivals, A, b"1")
@@ -311,7 +311,7 @@ def test_a_loss_that_comes_with_a_message_is_told_then() -> None:
 
 def test_ctrl_c_while_it_waits() -> None:
     """A thread that is interrupted took nothing, and waits no longer."""
-    arrivals = ThreadArrivals(ME)
+    arrivals = ThreadArrivals()
     with interrupting(lambda: arrivals._waiters), pytest.raises(KeyboardInterrupt):
         get(arrivals, timeout=None)
     assert not arrivals._waiters
@@ -379,7 +379,7 @@ async def begin(arrivals: LoopArrivals, *peers: uuid.UUID, timeout: float | None
 @pytest.mark.asyncio
 async def test_a_task_waits() -> None:
     """It gets what comes, of whom it waits for, and what is there at once."""
-    arrivals = LoopArrivals(ME)
+    arrivals = LoopArrivals()
     picky, any_one = await begin(arrivals, B), await begin(arrivals)
     arrive(arrivals, A, b"1")
     assert (await any_one).body == b"1"
@@ -392,7 +392,7 @@ async def test_a_task_waits() -> None:
 @pytest.mark.asyncio
 async def test_a_task_that_is_cancelled_loses_nothing() -> None:
     """Cancelled while it waits, or when it was woken: another that waits gets the message, or the next one that gets."""
-    arrivals = LoopArrivals(ME)
+    arrivals = LoopArrivals()
     first, second = await begin(arrivals), await begin(arrivals)
     arrive(arrivals, A, b"1")
     first.cancel()
@@ -411,7 +411,7 @@ async def test_a_task_that_is_cancelled_loses_nothing() -> None:
 @pytest.mark.asyncio
 async def test_a_task_has_a_limit() -> None:
     """A timeout says so, and takes nothing; an outer one stays what it is."""
-    arrivals = LoopArrivals(ME)
+    arrivals = LoopArrivals()
     with pytest.raises(TimeoutError, match=r"no message came within 0\.001 s"):
         await arrivals.get(None, 0.001)
     with pytest.raises(TimeoutError) as caught:
@@ -424,7 +424,7 @@ async def test_a_task_has_a_limit() -> None:
 @pytest.mark.asyncio
 async def test_tasks_are_told_of_a_loss() -> None:
     """Those that wait are, one that is cancelled then leaves it to the next, and nothing is left unretrieved."""
-    arrivals = LoopArrivals(ME)
+    arrivals = LoopArrivals()
     told, cancelled = await begin(arrivals), await begin(arrivals, A)
     arrivals.interrupt(ConnectionResetError(A))
     cancelled.cancel()
@@ -441,7 +441,7 @@ async def test_tasks_are_told_of_a_loss() -> None:
 @pytest.mark.asyncio
 async def test_tasks_are_told_of_the_close() -> None:
     """All that wait are, and each that gets later."""
-    arrivals = LoopArrivals(ME)
+    arrivals = LoopArrivals()
     tasks = [await begin(arrivals) for _ in range(3)]
     arrivals.close(ConnectionAbortedError(ME))
     for task in tasks:

@@ -61,7 +61,7 @@ def test_options_that_are_none() -> None:
 def test_stations(purpose: str, kind: type) -> None:
     """Both facades have the same stations, which ask whose peers are there."""
     given = options(nq.NetworkLocation("127.0.0.1", free_port()))
-    arrivals = ThreadArrivals(given.id)
+    arrivals = ThreadArrivals()
     station = make_station(nq.Protocol.TCP, nq.Purpose(purpose), given, arrivals, lambda event, peer: None)
     assert type(station) is kind
     assert arrivals.alive == station.is_there

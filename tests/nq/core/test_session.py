@@ -45,7 +45,7 @@ def test_puts_wait_for_a_hello() -> None:
     assert bodies(pair) == [b"3"]
     pair.confirm(*first, *second)
     assert [put.end_of_it for put in (*first, *second)] == [None] * 3
-    assert pair.session.drained
+    assert not pair.session.count
     assert pair.station.eased_with[-1] == 0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from redpoll import nq
 from redpoll.errors import UsageError
-from redpoll.nq.mqtt.library import make_client
+from redpoll.nq.mqtt.broker import make_client
 from tests.nq.support import options
 
 

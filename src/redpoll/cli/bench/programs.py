@@ -13,9 +13,8 @@ from rich.console import Console
 
 from redpoll import GLOBAL
 from redpoll.cli.child import Program
-from redpoll.cli.options import JsonOption, QuietOption
+from redpoll.cli.options import JsonOption, QuietOption, epilog, flowing
 from redpoll.cli.report import title
-from redpoll.cli.texts import epilog, flowing
 
 from .figures import SEED_LATENCY, SEED_THROUGHPUT, Compared, Latency, Throughput, warm_up
 from .roles import CountArgument, InterfaceArgument, OtherSizeError, Progress, Role, SizeArgument, command

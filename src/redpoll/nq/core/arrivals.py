@@ -60,14 +60,9 @@ Taken: TypeAlias = list[Arrival | None]
 
 
 class Arrivals:
-    """Received messages in order of arrival.
+    """Received messages in order of arrival."""
 
-    Args:
-        own_id: The id of the communicator.
-    """
-
-    def __init__(self, own_id: UUID) -> None:
-        self._own_id = own_id
+    def __init__(self) -> None:
         self._lock = new_lock()
         self._ready: deque[Arrival] = deque()
         #: Messages taken by interrupted calls that did not return them: they come first, and no source counts them.

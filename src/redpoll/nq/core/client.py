@@ -183,8 +183,6 @@ class ClientStation(Station):
             self.began(session)
         self.opened(session, peer)
         self.arrivals.renewed()
-        if session.finishing and not session.count and not session.said_fin:
-            self.say_fin(session)
         self.look()
         return session.linked
 
@@ -303,8 +301,8 @@ class ClientStation(Station):
             await self._until(lambda: session.peer is not None or session.error is not None, patience)
             if session.peer is None:
                 return
-        if session.linked and not session.count and not session.said_fin:
-            self.say_fin(session)
+        if session.linked:
+            self.finish(session)
         parted = self._is_parted(session)
         await (self.wait(parted) if flush else self._until(parted, patience))
 

@@ -57,7 +57,7 @@ class Communicator(Face):
     ) -> None:
         super().__init__(protocol, purpose, options)
         self._waits = self.options.connection.full == "wait"
-        self._arrivals = ThreadArrivals(self.id)
+        self._arrivals = ThreadArrivals()
         self._house = _House(protocol, purpose, self.options, self._arrivals)
         self._station = self._house.station
         self._house.move_in(self)

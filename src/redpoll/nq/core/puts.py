@@ -259,6 +259,10 @@ class _LoopFuture(asyncio.Future[Any]):
             self.set_exception(again(error))  # the error of a session ends many
             self._log_traceback = False
 
+    def withdrawn(self) -> None:
+        """Cancel the future, since the put was withdrawn."""
+        asyncio.Future.cancel(self)
+
 
 class LoopCopy(_LoopFuture, Copy):
     """The future of a put to one peer, for asyncio. Cancelling it withdraws the message if that is not fully sent."""
@@ -271,10 +275,6 @@ class LoopCopy(_LoopFuture, Copy):
             return False
         self.session.take_back(self)
         return self.cancelled() or super().cancel(msg)
-
-    def withdrawn(self) -> None:
-        """Cancel the future, since the put was withdrawn."""
-        super().cancel()
 
 
 class LoopBroadcast(_LoopFuture, Broadcast):
@@ -289,10 +289,6 @@ class LoopBroadcast(_LoopFuture, Broadcast):
         for copy in self._copies:
             copy.cancel(msg)
         return True
-
-    def withdrawn(self) -> None:
-        """Cancel the future, since all copies were withdrawn."""
-        super().cancel()
 
 
 # For both

@@ -76,8 +76,7 @@ class ServerStation(Station):
         session.finishing = True
         if not flush:
             session.drop(ConnectionResetError(peer))
-        if not session.count and not session.said_fin:
-            self.say_fin(session)
+        self.finish(session)
 
     # Messages
 
@@ -140,14 +139,11 @@ class ServerStation(Station):
     def _answered(self, session: Session, peer: Peer) -> None:
         if session.error is None and is_linked(peer):
             self.opened(session, peer)
-            if session.finishing and not session.count and not session.said_fin:
-                self.say_fin(session)
 
     def _heard_fin(self, session: Session) -> None:
         """Handle the FIN of a client: it receives the waiting messages, and then a FIN."""
         session.finishing = True
-        if not session.count and not session.said_fin:
-            self.say_fin(session)
+        self.finish(session)
         self.look()
 
     def say_fin(self, session: Session) -> None:

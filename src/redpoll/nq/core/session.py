@@ -130,11 +130,6 @@ class Session:
         """The id of the communicator."""
         return self._station.id
 
-    @property
-    def drained(self) -> bool:
-        """True if no put is open."""
-        return not self.count
-
     # Puts
 
     def submit(self, copy: Copy) -> None:

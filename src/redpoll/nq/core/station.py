@@ -235,10 +235,11 @@ class Station:
     def eased(self, session: Session) -> None:
         """Handle the end of puts. Called from within the core."""
         if session.finishing and not session.count:
-            self._loop.call_soon(self._finish, session)
+            self._loop.call_soon(self.finish, session)
         self.look()
 
-    def _finish(self, session: Session) -> None:
+    def finish(self, session: Session) -> None:
+        """Send a FIN if all puts are confirmed and none was sent."""
         if session.error is None and not session.count and not session.said_fin:
             self.say_fin(session)
 
@@ -331,7 +332,7 @@ class Station:
         session.source = self.arrivals.source(session.id)
         session.link(peer)
         if session.finishing:
-            self._finish(session)
+            self.finish(session)
 
     def began(self, session: Session) -> None:
         """Announce a new session to the events."""

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed, TLSError, UsageError
 from redpoll.nq.core.probing import answers, speaks_tls
-from redpoll.nq.mqtt.library import make_client
 from redpoll.tls.failures import explained
 from redpoll.transport.dial import in_words, tune
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
 
-__all__ = ["KEEPALIVE", "Broker", "Login"]
+__all__ = ["KEEPALIVE", "Broker", "Login", "make_client"]
 
 #: Seconds without a byte after which this end pings the broker; after as many without an answer the connection counts
 #: as lost. The broker drops a silent client after one and a half of them.
@@ -387,6 +386,23 @@ class Broker:
         self._misc = self._loop.call_later(1.0, self._look)
         self._client.loop_misc()
         self._after_writing()
+
+
+def make_client(name: str = "") -> Client:
+    """Return an unconnected client of paho.
+
+    Args:
+        name: Its MQTT client id.
+
+    Raises:
+        UsageError: paho-mqtt is not installed.
+    """
+    try:
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion
+    except ImportError as error:
+        raise UsageError("the protocol MQTT needs paho-mqtt", "pip install 'redpoll[mqtt]'") from error
+    return Client(CallbackAPIVersion.VERSION2, client_id=name, clean_session=True)
 
 
 def _quick(sock: socket.socket) -> Callable[[], object]:

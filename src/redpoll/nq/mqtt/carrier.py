@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError
-from redpoll.nq.mqtt.broker import Login
+from redpoll.nq.mqtt.broker import Login, make_client
 from redpoll.nq.mqtt.dialling import Call
-from redpoll.nq.mqtt.library import make_client
 from redpoll.nq.mqtt.listener import MqttListener
 from redpoll.nq.mqtt.topics import Topics
 from redpoll.transport.dial import ProtocolFactory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redpoll.errors import ConfigError
+from redpoll.nq.core import checks
 
 __all__ = ["Topics", "is_client"]
 
@@ -24,18 +25,9 @@ class Topics:
         Raises:
             ConfigError: It cannot begin a topic.
         """
-        if not isinstance(prefix, str):
-            raise ConfigError("prefix", prefix, "a prefix of topics is text")
-        bad = (
-            not prefix
-            or any(each in prefix for each in "#+\0")
-            or prefix.startswith(("/", "$"))
-            or prefix.endswith("/")
-        )
-        if bad or len(prefix.encode(errors="replace")) > 1024:
-            problem = "topics cannot begin with it"
-            hint = 'use names with "/" between them: at most 1,024 bytes without "#", "+", and "$" or "/" at the ends'
-            raise ConfigError("prefix", prefix, problem, hint)
+        problem = checks.prefix(prefix)
+        if problem is not None:
+            raise ConfigError("prefix", prefix, problem)
         self.server = f"{prefix}/server"
         self.everybody = f"{prefix}/all"
         self._up = f"{prefix}/up/"
