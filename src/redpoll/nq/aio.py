@@ -53,7 +53,9 @@ class Communicator(Face):
     """
 
     def __init__(self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions | None = None) -> None:
-        super().__init__(protocol, purpose, options)
+        super().__init__(options)
+        self.protocol = protocol
+        self.purpose = purpose
         options = self.options
         if options.connection.full == "wait":
             raise ConfigError(

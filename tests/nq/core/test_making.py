@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -30,6 +31,15 @@ def test_a_client_over_tcp_is_the_default() -> None:
         assert (first.protocol, first.purpose) == ("tcp", "client")
         assert first.options.netloc == nq.NetworkLocation()
         assert first.id == first.options.id != second.id
+
+
+@pytest.mark.parametrize("purpose", nq.Purpose)
+@pytest.mark.parametrize("protocol", nq.Protocol)
+def test_modules_of_net_queue(protocol: nq.Protocol, purpose: nq.Purpose) -> None:
+    """Each end has the class that a program imports by its name in net-queue, such as `tcp.server.Communicator`."""
+    made = import_module(f"redpoll.nq.{protocol}.{purpose}").Communicator
+    assert issubclass(made, nq.Communicator)
+    assert (made.protocol, made.purpose) == (protocol, purpose)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from redpoll import nq
 from redpoll.blocking import loop_thread
+from redpoll.nq.tcp.server import Communicator
 from tests.blocking.support import until
 from tests.nq.survival.stormy import SCRIPTS
 from tests.storms import storm
@@ -22,10 +23,10 @@ def test_storms(script: str) -> None:
 def test_dropped_while_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C before the first line of the finalizer of one that is dropped: it is closed all the same."""
 
-    class Interrupted(nq.Communicator):
+    class Interrupted(Communicator):
         def __del__(self) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "unraisablehook", id)
-    Interrupted(nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=0)), purpose=nq.Purpose.SERVER)
+    Interrupted(nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=0)))
     until(lambda: loop_thread._shared is None, "the loop to end")

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -40,25 +41,17 @@ class Communicator(Face):
 
     Args:
         options: The options; None is all defaults, with a random id.
-        protocol: The transport.
-        purpose: Which end.
 
     Raises:
         ConfigError: Links would be plain off loopback, or a certificate is missing.
         OSError: A server cannot listen at its address; a `TLSError` if it and an MQTT broker do not agree on encryption.
     """
 
-    def __init__(
-        self,
-        options: CommunicatorOptions | None = None,
-        *,
-        protocol: Protocol = Protocol.TCP,
-        purpose: Purpose = Purpose.CLIENT,
-    ) -> None:
-        super().__init__(protocol, purpose, options)
+    def __init__(self, options: CommunicatorOptions | None = None) -> None:
+        super().__init__(options)
         self._waits = self.options.connection.full == "wait"
         self._arrivals = ThreadArrivals()
-        self._house = _House(protocol, purpose, self.options, self._arrivals)
+        self._house = _House(self.protocol, self.purpose, self.options, self._arrivals)
         self._station = self._house.station
         self._house.move_in(self)
 
@@ -234,7 +227,9 @@ def new(
         ConfigError: Links would be plain off loopback, or a certificate is missing.
         OSError: A server cannot listen there.
     """
-    return Communicator(options, protocol=one_of(Protocol, protocol), purpose=one_of(Purpose, purpose))
+    module = import_module(f"redpoll.nq.{one_of(Protocol, protocol)}.{one_of(Purpose, purpose)}")
+    made: Communicator = module.Communicator(options)
+    return made
 
 
 _SILENT = EventOptions()

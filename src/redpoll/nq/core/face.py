@@ -23,16 +23,19 @@ class Face:
     """One end of a queue between processes, for threads or for tasks.
 
     Args:
+        options: The options; None is all defaults, with a random id.
+
+    Attributes:
         protocol: The transport.
         purpose: Which end.
-        options: The options; None is all defaults, with a random id.
+        options: The options.
     """
 
+    protocol: Protocol
+    purpose: Purpose
     _station: AnyStation
 
-    def __init__(self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions | None) -> None:
-        self.protocol = protocol
-        self.purpose = purpose
+    def __init__(self, options: CommunicatorOptions | None) -> None:
         self.options = checked(options)
         self._codec = Codec(self.options)
 

@@ -1,0 +1,15 @@
+"""The server over MQTT."""
+
+from __future__ import annotations
+
+from redpoll.nq.core import comm
+from redpoll.nq.core.names import Protocol, Purpose
+
+__all__ = ["Communicator"]
+
+
+class Communicator(comm.Communicator):
+    """A server that is reached by way of the broker at `options.netloc`."""
+
+    protocol = Protocol.MQTT
+    purpose = Purpose.SERVER

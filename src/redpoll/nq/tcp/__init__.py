@@ -1,0 +1,1 @@
+"""Over TCP, or TLS."""
