@@ -521,7 +521,13 @@ class Queue:
                 line.rotate(-1)
             level.popleft()
 
-    def _give(self, task: Task, consumer: Consumer) -> None:
+    def claim(self, task: Task, consumer: Consumer) -> None:
+        """Hand a ready task to a consumer that asked for it by its number, and is told by the answer."""
+        self.remove(task, ends=False)
+        self._give(task, consumer, told=True)
+        self.close_up()
+
+    def _give(self, task: Task, consumer: Consumer, told: bool = False) -> None:
         token = next(self._tokens)
         task.state = ACCEPTED if consumer.accepts else TAKEN
         task.consumer = consumer
@@ -537,7 +543,8 @@ class Queue:
         if peer.unread >= peer.limit:
             peer.look_open()
         out = self._out
-        out.effects.append((DELIVER, peer, consumer, token, task, task.payload))
+        if not told:
+            out.effects.append((DELIVER, peer, consumer, token, task, task.payload))
         if out.writes is not None and task.flags & DURABLE:
             out.writes.append(_new(Taken, (task.id, token, peer.name)))
             if consumer.accepts:

@@ -142,6 +142,21 @@ class Work:
         for task in queue.left_over() if queue.aside else ():
             self._wait(task, now)
 
+    def claim(self, consumer: Consumer, number: int) -> Task | Literal["busy", "ended", "unknown"]:
+        """Hand a task to a consumer of its queue by its number, whatever the credit.
+
+        Returns:
+            The task, or why it is not handed out: "busy" where another has it, or it is not due yet; "ended"; or there never
+            was one.
+        """
+        task = self._tasks.found.get(number)
+        if task is None:
+            return "ended" if self._tasks.knows(number) else "unknown"
+        if task.state not in {READY, ASIDE} or task.queue is not consumer.queue or consumer.closed:
+            return "busy"
+        task.queue.claim(task, consumer)
+        return task
+
     # -- the end of a task
 
     def settle(

@@ -17,6 +17,7 @@ from redpoll.bus.engines.amqp.desk import Desk
 from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
 from redpoll.bus.engines.amqp.publishing import Sending
+from redpoll.bus.engines.amqp.recorded import RecordedDelivery
 from redpoll.bus.engines.amqp.session import refusal_of
 from redpoll.bus.engines.amqp.wire import Content
 from redpoll.bus.engines.handles import EngineConsumer, EngineSubscription, check_credit
@@ -253,13 +254,19 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
 
     def _came(self, channel: Channel, level: str, rank: int, content: Content) -> None:
         desk = self._desk
-        if self._accept and content.arguments[2] & 1 and self._dropped(channel, content):
+        recorded = m.RECORDED in (content.properties.headers or ())
+        if self._accept and content.arguments[2] & 1 and not recorded and self._dropped(channel, content):
             return
         delivery, readable = self.make(channel, level, content)
         spec = desk.spec_of(self.queue)
         expires = (content.properties.headers or {}).get(m.EXPIRES)
-        if not readable:
-            delivery.bury("its meta or its headers cannot be read")
+        if isinstance(delivery, RecordedDelivery):
+            self._take_in(delivery, rank)
+        elif not readable:
+            problem = "its meta or its headers cannot be read"
+            if recorded:
+                desk.inbox.died(self.queue, delivery.id, problem)
+            delivery.bury(problem)
         elif (
             spec is not None and spec.durable and spec.max_attempts is not None and delivery.attempt > spec.max_attempts
         ):
@@ -269,7 +276,11 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         elif self._accept and (reason := desk.inbox.withdrawn.pop(delivery.id, None)) is not None:
             # A task is not withdrawn by this: who cancelled it was told that it cannot be.
             delivery.withdraw(reason)
-        elif self._name in delivery.excluded:
+        else:
+            self._take_in(delivery, rank)
+
+    def _take_in(self, delivery: AmqpDelivery, rank: int) -> None:
+        if self._name in delivery.excluded:
             delivery.pass_on()
         elif self._closed or len(self.deliveries) >= self._credit:
             heapq.heappush(self._held, (rank, next(self._numbers), delivery))
@@ -283,7 +294,8 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             envelope = m.envelope_of(content.properties, content.body)
         except DecodeError:
             envelope, readable = _UNREADABLE, False
-        delivery = AmqpDelivery(
+        recorded = readable and m.RECORDED in (content.properties.headers or ())
+        delivery = (RecordedDelivery if recorded else AmqpDelivery)(
             self._desk, self.queue, level, channel, content, envelope, self._name, self._accept, self._over
         )
         self._desk.counts(self.queue).taken += 1
@@ -307,6 +319,19 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
 
     def _hand(self, delivery: AmqpDelivery) -> None:
         self.deliveries[id(delivery)] = delivery
+        if isinstance(delivery, RecordedDelivery):
+            self._desk.session.spawn(self._claim(delivery))
+        else:
+            self._begin_one(delivery)
+
+    async def _claim(self, delivery: RecordedDelivery) -> None:
+        if await delivery.claim():
+            if self._closed:
+                delivery.reject()
+            else:
+                self._begin_one(delivery)
+
+    def _begin_one(self, delivery: AmqpDelivery) -> None:
         desk = self._desk
         desk.counts(self.queue).delivered += 1
         if desk.observers:

@@ -11,6 +11,7 @@ from redpoll.bus.engine import Observer
 from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.inbox import Inbox
 from redpoll.bus.engines.amqp.publishing import Alarms, Publisher
+from redpoll.bus.engines.amqp.results import Results
 from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.engines.amqp.will import Will
 from redpoll.bus.engines.handles import EngineDelivery, call
@@ -53,6 +54,7 @@ class Desk:
 
     Attributes:
         name: Identifies the engine.
+        results: A hub beside RabbitMQ, or None.
         deaf: Inboxes of publishers that are gone.
         open: The deliveries that are open.
     """
@@ -76,6 +78,9 @@ class Desk:
         self.will = will
         self.max_body = max_body
         self.spec_of = spec_of
+        self.results: Results | None = None
+        #: Queues whose tasks have records, where there is no hub.
+        self.warned: set[str] = set()
         self.deaf: dict[str, None] = {}
         self.open: dict[EngineDelivery, None] = {}
         self.observers: list[Observer] = []

@@ -16,9 +16,11 @@ from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.consumers import AmqpConsumer, AmqpSubscription
 from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.inbox import Watch
-from redpoll.bus.engines.amqp.lacking import BESIDE
+from redpoll.bus.engines.amqp.lacking import BESIDE, WITH_HUB
 from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
 from redpoll.bus.engines.amqp.queues import AmqpQueues
+from redpoll.bus.engines.amqp.recorded import RecordedDelivery
+from redpoll.bus.engines.amqp.results import Gate, Results
 from redpoll.bus.engines.amqp.session import refusal_of
 from redpoll.bus.engines.amqp.submitting import Submit
 from redpoll.bus.engines.amqp.wire import Content
@@ -28,6 +30,7 @@ from redpoll.bus.records import (
     AtLimit,
     QueueSpec,
     Receipt,
+    TaskInfo,
     check_flags,
     check_last,
     check_publishing,
@@ -92,8 +95,9 @@ class AmqpEngine(AmqpQueues):
         refusal = self.refusal()
         if refusal is not None:
             return Failed(refusal)
-        if dedup is not None:
-            return Failed(Unsupported("amqp", "dedup keys", "make the work harmless to do twice, or use a hub"))
+        results = self.results
+        if dedup is not None and results is None:
+            return Failed(Unsupported("amqp", "dedup keys", f"make the work harmless to do twice, or {WITH_HUB}"))
         if last:
             return Failed(Unsupported("amqp", "keeping the last events of a subject", BESIDE))
         if not self.session.ready and timeout is not None and timeout <= 0:
@@ -108,14 +112,68 @@ class AmqpEngine(AmqpQueues):
             limit = deadline if ttl is None else ttl
             if limit is not None and limit <= delay:
                 return Failed(Expired(None, limit, "waiting to be sent"))
+            if results is not None and (spec is None or spec.kind == "task"):
+                own = {
+                    "delay": delay,
+                    "ttl": ttl,
+                    "deadline": deadline,
+                    "dedup": dedup,
+                    "keep": keep,
+                    "timeout": timeout,
+                }
+                recording = self.loop.create_task(
+                    self._record(results, envelope, spec or QueueSpec(queue), watcher, priority, limit, mandatory, own)
+                )
+                recording.add_done_callback(_seen)
+                return recording
             submit = self._task(envelope, queue, spec, watcher, priority, delay, limit, deadline, keep, timeout)
-            if mandatory and self._present.get(queue, 0.0) < self.loop.time():
-                self._look_first(submit, queue, delay)
-            else:
-                self._send(submit, queue, delay)
+            self._submit(submit, queue, delay, mandatory)
         if confirm:
             return submit
         return Done(submit.receipt) if not submit.ended else submit
+
+    async def _record(
+        self,
+        results: Results,
+        envelope: Envelope,
+        spec: QueueSpec,
+        watcher: Watcher | None,
+        priority: int,
+        limit: float | None,
+        mandatory: bool,
+        own: dict[str, Any],
+    ) -> Receipt:
+        """Make the record of a task, then publish the task: whatever happens in between, it is done once or not at all."""
+        queue, timeout, delay = spec.name, own["timeout"], own["delay"]
+        began = self.loop.time()
+        gate = None if watcher is None else Gate(watcher)
+        try:
+            receipt = await results.put(spec, gate, **own)
+            left = timeout if not timeout else max(0.0, began + timeout - self.loop.time())
+            submit = self._task(envelope, queue, spec, None, priority, delay, limit, None, True, left, receipt)
+        except BaseException as error:
+            if gate is not None:
+                gate.close()
+            if isinstance(error, NoRoute):
+                raise NoRoute(queue) from error
+            raise
+        try:
+            self._submit(submit, queue, delay, mandatory)
+            # One with a key is published again where it was there before: its publisher may have failed in between.
+            await submit
+        except BaseException:
+            if gate is not None:
+                gate.close()
+            if own["dedup"] is None:
+                self.session.spawn(results.hub.cancel(receipt.id))
+            raise
+        return receipt
+
+    def _submit(self, submit: Submit, queue: str, delay: float, mandatory: bool) -> None:
+        if mandatory and self._present.get(queue, 0.0) < self.loop.time():
+            self._look_first(submit, queue, delay)
+        else:
+            self._send(submit, queue, delay)
 
     def _send(self, submit: Submit, queue: str, delay: float) -> None:
         if delay:
@@ -143,15 +201,20 @@ class AmqpEngine(AmqpQueues):
         deadline: float | None,
         keep: bool,
         timeout: float | None,
+        record: Receipt | None = None,
     ) -> Submit:
         durable, level = True, queue
         at_limit: AtLimit = "wait"
         if spec is not None:
             durable, at_limit = spec.durable, spec.at_limit
             level = t.level(queue, min(priority, spec.priorities - 1))
-        receipt = Receipt(self.store, next(self._serials) << 64 | random.getrandbits(64))
+        receipt = record or Receipt(self.store, next(self._serials) << 64 | random.getrandbits(64))
         task = receipt.id
         extra: dict[str, Any] = {}
+        if record is not None:
+            extra[m.RECORDED] = queue
+            if at_limit == "drop-old":
+                extra["CC"] = [self.inbox.name]
         if watcher is not None:
             # Only the exchange for dead letters knows this key.
             extra["CC"] = [self.inbox.name]
@@ -178,7 +241,7 @@ class AmqpEngine(AmqpQueues):
             unwatch = self._unwatch if keep else self._uncall
         return Submit(
             self.desk, queue, t.WORK, level, properties, envelope.body,
-            mandatory=True, at_limit=at_limit, receipt=receipt, timeout=timeout, unwatch=unwatch,
+            mandatory=True, at_limit=at_limit, receipt=receipt, timeout=timeout, unwatch=unwatch, again=record is not None,
         )  # fmt: skip
 
     def _unwatch(self, submit: Submit, _: bool) -> None:
@@ -363,8 +426,11 @@ class AmqpEngine(AmqpQueues):
             except asyncio.CancelledError:
                 asked.add_done_callback(lambda got: _ungot(channel, got))
                 raise
-            if isinstance(answer[0], Content):
-                return consumer.make(channel, level, answer[0])[0]
+            while isinstance(answer[0], Content):
+                delivery = consumer.make(channel, level, answer[0])[0]
+                if not isinstance(delivery, RecordedDelivery) or await delivery.claim():
+                    return delivery
+                answer = await channel.ask("basic.get", 0, level, 0)
         return None
 
     def _ungotten(self, _: Exception) -> None:
@@ -418,10 +484,12 @@ class AmqpEngine(AmqpQueues):
         if watch is None:
             if task in self._recent:
                 return "too late"
+            if self.results is not None:
+                return await self.results.hub.cancel(task)
             raise UnknownTask(task)
         if await self.inbox.say(watch, task, m.CANCEL, Envelope("raw", b""), "it was cancelled"):
             return "asked"
-        raise Unsupported("amqp", "withdrawing a task from its queue", "give it a ttl, or use a hub")
+        raise Unsupported("amqp", "withdrawing a task from its queue", f"give it a ttl, or {WITH_HUB}")
 
     async def tell(self, task: str, envelope: Envelope) -> bool:
         """Send a message to the worker of a task of this program."""
@@ -429,7 +497,30 @@ class AmqpEngine(AmqpQueues):
             raise PayloadTooLarge(len(envelope.body), self.max_body)
         self._check()
         watch = self.inbox.watches.get(task)
+        if watch is None and self.results is not None:
+            return await self.results.hub.tell(task, envelope)
         return watch is not None and await self.inbox.say(watch, task, m.TELL, envelope)
+
+    async def lookup(self, task: str) -> TaskInfo:
+        """Return the state of a task, from the hub beside RabbitMQ, and without its body."""
+        self._check()
+        return await self._hub_for(f"looking up the task {task}").lookup(task)
+
+    async def watch(self, task: str, watcher: Watcher) -> None:
+        """Watch a task that was submitted before."""
+        self._check()
+        await self._hub_for(f"watching the task {task} later").hub.watch(task, watcher)
+
+    def _hub_for(self, what: str) -> Results:
+        if self.results is None:
+            raise Unsupported("amqp", what, WITH_HUB)
+        return self.results
+
+
+def _seen(recording: asyncio.Task[Receipt]) -> None:
+    """Take the error of a publish that may not be awaited."""
+    if not recording.cancelled():
+        recording.exception()
 
 
 def _give_back(taking: asyncio.Task[AmqpDelivery]) -> None:

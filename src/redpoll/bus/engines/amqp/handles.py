@@ -82,7 +82,7 @@ class AmqpDelivery(EngineDelivery):
 
     __slots__ = (
         "_accepted", "_alarm", "_channel", "_consumer", "_desk", "_ended", "_late", "_level", "_properties", "_then",
-        "_until", "_will", "excluded", "id", "queue", "tag",
+        "_until", "_will", "excluded", "handed", "id", "queue", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +98,7 @@ class AmqpDelivery(EngineDelivery):
         ended: Callable[[AmqpDelivery], object] | None,
     ) -> None:
         self.envelope = envelope
-        self.attempt = attempt_of(content)
+        self.attempt = self.handed = attempt_of(content)
         self._lost = False
         self._cancelled = ""
         self._listener = None
@@ -321,13 +321,16 @@ class AmqpDelivery(EngineDelivery):
         """Put a copy into its queue."""
         desk, properties = self._desk, self._properties
         envelope = self.envelope if meta is None else self.envelope._replace(meta=meta)
-        extra: dict[str, Any] = {m.ATTEMPTS: self.attempt}
+        extra: dict[str, Any] = {m.ATTEMPTS: self.handed}
+        record = (properties.headers or {}).get(m.RECORDED)
+        if record is not None:
+            extra[m.RECORDED] = record
         if properties.reply_to:
             extra["CC"] = [properties.reply_to]
         if excluded:
             extra[m.EXCLUDED] = excluded
         left = self.left
-        if left is not None:
+        if left is not None and record is None:
             extra[m.DEADLINE] = max(0.0, left)
             extra[m.EXPIRES] = time.time() + left
         exchange, key = t.WORK, self._level
@@ -349,18 +352,27 @@ class AmqpDelivery(EngineDelivery):
 
     # -- for the consumer
 
-    def pass_on(self) -> None:
-        """Leave it to other consumers: this one excluded it."""
-        step = len(self.excluded)
-        pause = min(_EXCLUDED * 2 ** max(0, step - 2), _EXCLUDED_LONGEST)
+    def pass_on(self, pause: float | None = None) -> None:
+        """Leave it to other consumers: this one excluded it, or cannot have it now.
+
+        Args:
+            pause: Seconds before it is given out again; None for those of one that was excluded.
+        """
+        if pause is None:
+            pause = min(_EXCLUDED * 2 ** max(0, len(self.excluded) - 2), _EXCLUDED_LONGEST)
         again = self.publish_again(pause, [], None)
         channel, tag = self._channel, self.tag
-        self._end("requeued", "it was rejected here")
+        self._end("requeued", "it cannot be done here")
         self._desk.session.spawn(self._passed(again, channel, tag))
 
     @staticmethod
     async def _passed(again: Awaitable[None], channel: Channel | None, tag: int) -> None:
-        await again
+        try:
+            await again
+        except RedpollError:
+            if channel is not None:
+                channel.give_back(tag, True)
+            raise
         if channel is not None:
             channel.settle(tag)
 

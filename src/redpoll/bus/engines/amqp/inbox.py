@@ -74,6 +74,7 @@ class Inbox:
         withdrawn: Why tasks were cancelled that are not here: a call may still wait in its queue, or be on its way.
         foreign: Takes what is none of these, of other programs.
         ended: Is called with the id of each task that ended.
+        died: Is called with the queue and the id of a task that has a record at a hub, and was dropped, and with the reason.
         came: Is called with the name of a queue, for its level of priority, when a worker of it has ended a task.
     """
 
@@ -86,6 +87,7 @@ class Inbox:
         self.withdrawn: dict[str, str] = {}
         self.foreign: Callable[[Content], object] | None = None
         self.ended: Callable[[str], object] = bool
+        self.died: Callable[[str, str, str], object] = lambda *_: None
         self.came: Callable[[str], object] = bool
         self._session = session
         self._publisher = publisher
@@ -176,7 +178,11 @@ class Inbox:
             elif kind == m.LOST:
                 self.end(task, Outcome(OutcomeKind.LOST, None, "its worker is gone"))
             elif (outcome := m.death(properties)) is not None:
-                self.end(properties.message_id or "", outcome)
+                record = (properties.headers or {}).get(m.RECORDED)
+                if record is None:
+                    self.end(properties.message_id or "", outcome)
+                else:
+                    self.died(record, properties.message_id or "", outcome.detail)
             elif self.foreign is not None:
                 self.foreign(content)
         except DecodeError as error:

@@ -13,10 +13,12 @@ from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.records import Capabilities, Publication, ScheduleInfo, TaskInfo, Times
 from redpoll.errors import Unsupported
 
-__all__ = ["BESIDE", "Lacking"]
+__all__ = ["BESIDE", "WITH_HUB", "Lacking"]
 
 BESIDE = "a hub keeps this: connect to redpoll://"
-"""The remedy."""
+"""The remedy for what RabbitMQ lacks."""
+WITH_HUB = 'have a hub beside RabbitMQ: connect(…, results="redpoll://host:port")'
+"""The same, for what a hub beside it adds."""
 
 
 class Lacking:

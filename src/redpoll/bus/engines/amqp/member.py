@@ -26,9 +26,11 @@ from redpoll.bus.engines.amqp.inbox import Inbox
 from redpoll.bus.engines.amqp.lacking import Lacking
 from redpoll.bus.engines.amqp.link import Channel, Login
 from redpoll.bus.engines.amqp.publishing import Alarm, Alarms, Publisher
+from redpoll.bus.engines.amqp.results import Results
 from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.engines.amqp.submitting import Submit
 from redpoll.bus.engines.amqp.will import Will
+from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.envelope import Outcome, OutcomeKind
 from redpoll.bus.feed import forked_error
 from redpoll.bus.records import (
@@ -71,6 +73,7 @@ class AmqpMember(Lacking):
         connect_timeout: Seconds that starting may take, where it does not wait.
         split: True (default) for two connections: one for what is published, one for what is consumed.
         max_body: The largest body, in bytes.
+        results: A hub that keeps what RabbitMQ cannot; None is none.
         consumer_timeout: Seconds for which the server leaves a delivery open, as its operator set it, where the server
             cannot be told (before 3.11.15). None: its default, half an hour.
     """
@@ -86,6 +89,7 @@ class AmqpMember(Lacking):
         split: bool = True,
         max_body: int = MAX_BODY,
         consumer_timeout: float | None = None,
+        results: HubEngine | None = None,
     ) -> None:
         self.status = Status()
         self.store = uuid.uuid4().hex[:16]
@@ -112,6 +116,7 @@ class AmqpMember(Lacking):
             schedule=False,
             hold=self.session.hold,
         )
+        self.results = None if results is None else Results(results)
         self._serials = itertools.count(1)
         self._numbers = itertools.count(1)
         self._present: dict[str, float] = {}
@@ -171,10 +176,17 @@ class AmqpMember(Lacking):
         self.desk = Desk(
             self.store, session, publisher, inbox, self.alarms, will, self.max_body, self.catalogue.specs.get
         )
+        self.desk.results = self.results
+        inbox.died = self._died
         self.closed = False
         session.begin_with(_Exchanges(session), publisher, inbox)
         session.want(self.catalogue)
         try:
+            if self.results is not None:
+                await self.results.hub.__aenter__()
+                self._capabilities = self.results.added_to(self._capabilities)
+                self.max_body = self.desk.max_body = self._capabilities.max_body
+                self.results.hub.status.watch(self._hub_changed)
             await session.open(self._connect_timeout, self._wait)
         except BaseException:
             await self._end()
@@ -227,6 +239,9 @@ class AmqpMember(Lacking):
                 delivery.abandon()
         self.closed = True
         self.inbox.close(error)
+        if self.results is not None:
+            # What becomes of tasks is recorded there, and then told to RabbitMQ.
+            await self.results.hub.close()
         try:
             if self.session.ready:
                 with suppress(TimeoutError):
@@ -246,6 +261,8 @@ class AmqpMember(Lacking):
         """Leave without goodbye, as a process that is killed. For tests."""
         if self.refusal() is None:
             self.closed = True
+            if self.results is not None:
+                self.results.hub.abort()
             self.session.abort()
             self.alarms.close()
             self.status.change(EngineState.CLOSED, "aborted")
@@ -272,6 +289,14 @@ class AmqpMember(Lacking):
         self.desk.forget(name)
         self._present.pop(name, None)
         self.desk.note("deleted", name)
+
+    def _died(self, queue: str, task: str, reason: str) -> None:
+        if self.results is not None:
+            self.session.spawn(self.results.bury(self.catalogue.specs.get(queue) or QueueSpec(queue), task, reason))
+
+    def _hub_changed(self, state: EngineState, reason: str) -> None:
+        gone = state is not EngineState.READY and not self.closed
+        self.session.reason("hub", f"the hub for results is {state.value}: {reason}" if gone else None)
 
     def _over(self, task: str) -> None:
         """Note that the outcome of a task is known."""

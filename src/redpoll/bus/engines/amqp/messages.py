@@ -24,6 +24,7 @@ __all__ = [
     "LOST",
     "OUTCOME",
     "PROGRESS",
+    "RECORDED",
     "TASK",
     "TELL",
     "death",
@@ -53,6 +54,8 @@ DEADLINE: Final = "redpoll-deadline"
 EXPIRES: Final = "redpoll-expires"
 #: Consumers that rejected it.
 EXCLUDED: Final = "redpoll-excluded"
+#: The queue of a task that has a record at a hub.
+RECORDED: Final = "redpoll-recorded"
 _META: Final = "redpoll-meta"
 _HEADERS: Final = "redpoll-headers"
 _KIND: Final = "redpoll-outcome"

@@ -15,6 +15,8 @@ from redpoll.bus.engines.amqp.foreign.kiwipy import Kiwipy
 from redpoll.bus.engines.amqp.foreign.oslo import Oslo
 from redpoll.bus.engines.amqp.link import Login
 from redpoll.bus.engines.amqp.member import MAX_BODY
+from redpoll.bus.engines.hub.client import HubEngine
+from redpoll.bus.engines.hub.client import open_engine as open_hub
 from redpoll.bus.urls import EngineURL
 from redpoll.checks import integer, one_of, optional, require, seconds
 from redpoll.errors import ConfigError
@@ -24,7 +26,18 @@ __all__ = ["open_engine"]
 _PORT: Final = 5672
 _PORT_TLS: Final = 5671
 _OPTIONS: Final = frozenset(
-    {"wait", "connect_timeout", "tls", "ca", "heartbeat", "connections", "max_body", "consumer_timeout", "name"}
+    {
+        "wait",
+        "connect_timeout",
+        "tls",
+        "ca",
+        "heartbeat",
+        "connections",
+        "max_body",
+        "consumer_timeout",
+        "name",
+        "results",
+    }
 )
 #: Wire formats of other libraries, and their options.
 _DIALECTS: Final[Mapping[str, tuple[Callable[..., Dialect], frozenset[str]]]] = {
@@ -39,7 +52,8 @@ def open_engine(url: EngineURL, options: Mapping[str, Any]) -> Engine:
 
     Options, in the URL or not: wait; connect_timeout; heartbeat, in seconds (4); connections, "split" or "single"; max_body;
     consumer_timeout, in seconds; name, of the connections on RabbitMQ's pages; for amqps, ca, a file with the CAs that are
-    trusted, and tls, one with a certificate and its key, or an `ssl.SSLContext`.
+    trusted, and tls, one with a certificate and its key, or an `ssl.SSLContext`; results, the URL of a hub that keeps
+    outcomes, with its own options.
 
     speak, "kiwipy" or "oslo": the messages, exchanges and queues of that library. With "kiwipy" there are its own
     message_exchange, task_exchange, task_queue, encoder and decoder; with "oslo" exchange, durable and quorum.
@@ -94,9 +108,19 @@ def open_engine(url: EngineURL, options: Mapping[str, Any]) -> Engine:
         "max_body": max_body,
         "consumer_timeout": hold,
     }
+    results = given.get("results")
     if make is not None:
+        if results is not None:
+            raise ConfigError("results", "…", f"is not for the messages of {speak}")
         return DialectEngine(hosts, login, make(**{name: given[name] for name in theirs & given.keys()}), **common)
-    return AmqpEngine(hosts, login, **common)
+    return AmqpEngine(hosts, login, **common, results=None if results is None else _hub(results, wait, timeout))
+
+
+def _hub(url: Any, wait: bool, timeout: float) -> HubEngine:
+    place = EngineURL.parse(url)
+    if place.scheme != "redpoll":
+        raise ConfigError("results", str(place), "must be the URL of a hub", "redpoll://host:port")
+    return open_hub(place, {"wait": wait, "connect_timeout": timeout})
 
 
 def _context(tls: Any, ca: str | None) -> ssl.SSLContext:

@@ -47,6 +47,8 @@ class AmqpQueues(AmqpMember):
             await self.catalogue.write("delete", spec.name, None)
             known = None
         await self._create(spec)
+        if self.results is not None:
+            await self.results.declare(spec)
         if known is None:
             counts = await self.catalogue.write("new", spec.name, spec)
             field = None if counts is None else counts.difference(spec)
@@ -85,6 +87,8 @@ class AmqpQueues(AmqpMember):
             for name in t.levels(known):
                 await ask("queue.unbind", 0, t.dead_queue(known), t.DEAD, name, {})
         await self.catalogue.write("update", spec.name, spec)
+        if self.results is not None:
+            await self.results.declare(spec)
         self.desk.note("declared", spec.name)
 
     async def _exists(self, queue: str) -> bool:
@@ -115,6 +119,8 @@ class AmqpQueues(AmqpMember):
             names.append(t.dead_queue(spec))
         for name in names:
             await self.session.ask_again("queue.delete", 0, name, 0)
+        if self.results is not None:
+            await self.results.delete(queue)
         await self.catalogue.write("delete", queue, None)
 
     async def queues(self) -> list[str]:
@@ -123,6 +129,8 @@ class AmqpQueues(AmqpMember):
         await self.session.linked()
         # A round trip, for `Bus.healthy`.
         await self.session.look(self.inbox.name)
+        if self.results is not None:
+            await self.results.hub.queues()
         return list(self.catalogue.specs)
 
     async def inspect(self, queue: str) -> QueueInfo:
@@ -161,7 +169,7 @@ class AmqpQueues(AmqpMember):
         )
 
     async def purge(self, queue: str, state: Literal["ready", "dead"] = "ready") -> int:
-        """Remove the tasks that wait, or the dead letters; their publishers are not told."""
+        """Remove the tasks that wait, or the dead letters; their publishers are told by a hub beside RabbitMQ."""
         check_subject("queue", queue)
         self._check()
         spec = self.catalogue.specs.get(queue, QueueSpec(queue))
@@ -172,4 +180,6 @@ class AmqpQueues(AmqpMember):
                 removed += count
         except Rejected as error:
             raise refusal_of(error, queue) from error
+        if self.results is not None:
+            await self.results.purge(queue, state)
         return removed

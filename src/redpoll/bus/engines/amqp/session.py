@@ -336,7 +336,8 @@ class Session:
             link.abort(Broken(f"the other connection is lost: {error}"))
         self._declaring = None
         self.is_blocked = self.is_full = False
-        self._reasons.clear()
+        for key in self._reasons.keys() - {"hub"}:
+            del self._reasons[key]
         self._parked.clear()
         for entity in list(self._entities):
             entity.suspend(error)
@@ -395,7 +396,7 @@ class Session:
         """Show that publishes are not read."""
         if link is self.outgoing or not self._split:
             self.is_blocked = reason is not None
-        self._reason("blocked", None if reason is None else f"RabbitMQ reads no publishes: {reason}")
+        self.reason("blocked", None if reason is None else f"RabbitMQ reads no publishes: {reason}")
         if reason is None:
             self._unblocked()
 
@@ -415,11 +416,12 @@ class Session:
     def suspected(self, link: Link, seconds: float | None) -> None:
         """Show that the server is silent."""
         text = None if seconds is None else f"RabbitMQ was silent for {seconds:.1f} s"
-        self._reason(f"silent {id(link)}", text)
+        self.reason(f"silent {id(link)}", text)
 
     # -- the state
 
-    def _reason(self, key: str, text: str | None) -> None:
+    def reason(self, key: str, text: str | None) -> None:
+        """Report something that is amiss beside the connection, by its key, or that it is not any more."""
         if text is None:
             self._reasons.pop(key, None)
         else:
@@ -446,7 +448,7 @@ class Session:
         if self.ready and not self.is_blocked:
             waits = [each for each in (look() for look in self.unanswered) if each is not None and each[0] > _SLOW]
             slow = max(waits, default=None)
-        self._reason("slow", None if slow is None else f"{slow[1]} was not answered")
+        self.reason("slow", None if slow is None else f"{slow[1]} was not answered")
         self._timer = self._loop.call_later(_LOOK, self._look)
 
     def _longest_ask(self) -> tuple[float, str] | None:

@@ -23,6 +23,7 @@ class Submit(Sending):
         at_limit: What to do where a queue is full.
         receipt: Its receipt.
         timeout: Seconds until it has to be confirmed.
+        again: True if a second one is harmless: the task has a record at a hub.
         unwatch: Is called where nobody will hear of its outcome; True where it is to be cancelled.
     """
 
@@ -42,8 +43,9 @@ class Submit(Sending):
         receipt: Receipt,
         timeout: float | None,
         unwatch: Callable[[Submit, bool], object] | None,
+        again: bool = False,
     ) -> None:
-        super().__init__(exchange, key, properties, body, mandatory=mandatory)
+        super().__init__(exchange, key, properties, body, mandatory=mandatory, again=again)
         self._desk = desk
         self._where = where
         self._at_limit = at_limit
@@ -92,7 +94,7 @@ class Submit(Sending):
         self.end(NoRoute(self._where))
 
     def _late(self) -> None:
-        if self._desk.publisher.withdraw(self):
+        if self._desk.publisher.withdraw(self) and not self.sent:
             self.end(Expired(None, self._timeout, "waiting for room in the queue, or for a connection"))
         else:
             self.end(ConfirmTimeout(None, self._timeout))

@@ -205,6 +205,7 @@ RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     "queues": _own,  # those that it may see
     "inspect": _inspect,
     "cancel": _steer,
+    "claim": _own,  # of the queue of a consumer
     "tell": _steer,
     "lookup": _lookup,
     "browse": _administer,

@@ -13,7 +13,7 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import may_see
 from redpoll.bus.engines.hub.clients import Client
 from redpoll.bus.engines.hub.requests import check_payload, read_publication
-from redpoll.bus.engines.hub.turns import Turns
+from redpoll.bus.engines.hub.turns import Turns, seconds_left
 from redpoll.errors import ProtocolError, RedpollError, ResultExpired
 
 __all__ = ["CALLS", "Calls"]
@@ -78,6 +78,15 @@ class Calls:
 
     def _cancel(self, client: Client, task: bytes) -> str | None:  # noqa: ARG002
         return self._broker.work.cancel(p.id_number(task), time.monotonic())
+
+    def _claim(self, client: Client, number: int, task: bytes) -> list[Any] | str:
+        consumer = client.consumers.get(number)
+        if consumer is None:
+            return "busy"
+        got = self._broker.work.claim(consumer, p.id_number(task))
+        if isinstance(got, str):
+            return got
+        return [got.token, got.attempts + 1, seconds_left(got)]
 
     def _tell(self, client: Client, task: bytes, payload: bytes) -> bool:  # noqa: ARG002
         check_payload(payload, self._max_body)
@@ -182,6 +191,7 @@ CALLS: Final[Mapping[str, Callable[..., Any]]] = {
     "queues": Calls._queues,
     "inspect": Calls._inspect,
     "cancel": Calls._cancel,
+    "claim": Calls._claim,
     "tell": Calls._tell,
     "lookup": Calls._lookup,
     "browse": Calls._browse,

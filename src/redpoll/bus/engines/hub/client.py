@@ -46,7 +46,7 @@ from redpoll.errors import (
 )
 from redpoll.tls import TLS
 
-__all__ = ["HubEngine", "open_engine"]
+__all__ = ["HubEngine", "HubReceipts", "open_engine"]
 
 _new: Final = tuple.__new__
 
@@ -177,7 +177,7 @@ class HubEngine(HubMember):
                 timeout=limit,
             )
         number = next(reversed(self._requests))
-        receipt = _Receipts(self, number, future, watcher is not None and not keep)
+        receipt = HubReceipts(self, number, future, watcher is not None and not keep)
         return receipt if confirm else _sent(self.loop, receipt)
 
     def publish_many(
@@ -304,6 +304,41 @@ class HubEngine(HubMember):
                 timer.cancel()
             if not self.closed:
                 consumer.stop()
+
+    async def claim(self, consumer: HubConsumer, task: str) -> HubDelivery | Literal["busy", "ended", "unknown"]:
+        """Take a task by its id for a consumer of its queue, beside the credit, and without its envelope.
+
+        Once this returns the hand-out is recorded as surely as `Capabilities.confirm` says.
+
+        Returns:
+            The delivery; "busy" where another worker has the task, or it is not due yet; "ended" where it has ended; or
+            "unknown" where the hub never had it.
+        """
+        try:
+            number = self._number(task)
+        except UnknownTask:
+            return "unknown"
+        asked = self._call("claim", consumer.number, p.id_bytes(number))
+        try:
+            got = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            asked.add_done_callback(lambda answer: self._unclaim(consumer, answer))
+            raise
+        if isinstance(got, str):
+            return cast('Literal["busy", "ended", "unknown"]', got)
+        token, attempt, left = got
+        ends = None if left is None else self.loop.time() + left
+        delivery = HubDelivery(consumer, token, number, attempt, ends, Envelope("raw", b""))
+        consumer.deliveries[token] = delivery
+        if consumer.closed or not delivery.begin():
+            consumer.deliveries.pop(token, None)
+            self._unclaim(consumer, asked)
+            return "busy"
+        return delivery
+
+    def _unclaim(self, consumer: HubConsumer, answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled() and answer.exception() is None and isinstance(answer.result(), list):
+            self.say_if_linked(p.BACK, 0, consumer.number, [answer.result()[0]])
 
     async def subscribe(
         self,
@@ -462,23 +497,27 @@ class HubEngine(HubMember):
         return end
 
 
-class _Receipts:
-    """The receipt of a publish, once it is confirmed; see `Engine.publish` for what cancelling it does."""
+class HubReceipts:
+    """The receipt of a publish, once it is confirmed; see `Engine.publish` for what cancelling it does.
 
-    __slots__ = ("_engine", "_future", "_number", "_unread")
+    Attributes:
+        unread: True if the task is cancelled with it, as nobody would read its outcome.
+    """
+
+    __slots__ = ("_engine", "_future", "_number", "unread")
 
     def __init__(self, engine: HubEngine, number: int, future: asyncio.Future[Any], unread: bool) -> None:
         self._engine = engine
         self._number = number
         self._future = future
-        self._unread = unread
+        self.unread = unread
 
     def __await__(self) -> Any:
         try:
             task, known = yield from self._future.__await__()
         except asyncio.CancelledError:
             self._engine.withdraw(self._number)
-            if self._unread:
+            if self.unread:
                 self._engine.cancel_unread(self._number, self._future)
             raise
         return _new(Receipt, (self._engine.store, p.id_number(task), known))

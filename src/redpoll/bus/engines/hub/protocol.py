@@ -138,6 +138,7 @@ CALLS: Final[Mapping[str, tuple[_Types, ...]]] = {
     "queues": (),
     "inspect": (str,),
     "cancel": (bytes,),
+    "claim": (int, bytes),
     "tell": (bytes, bytes),
     "lookup": (bytes,),
     "browse": (str, object, object),

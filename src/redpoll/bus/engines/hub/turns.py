@@ -25,7 +25,7 @@ from redpoll.errors import BusError, RedpollError
 from redpoll.node.door import Peer
 from redpoll.node.reports import Repeated
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "seconds_left"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -191,8 +191,7 @@ class Turns:
         if kind == out.DELIVER:
             _, _, consumer, token, task, payload = effect
             attempt = 1 if task.extra is None else task.extra.attempts + 1
-            left = None if task.timer is None or not task.flags & DEADLINE else task.timer[0] - time.monotonic()
-            record = [p.DELIVER, consumer.owner, token, task.id.to_bytes(p.ID), attempt, left, payload]
+            record = [p.DELIVER, consumer.owner, token, task.id.to_bytes(p.ID), attempt, seconds_left(task), payload]
             if payload is not None:
                 client.say(*record)
             else:
@@ -265,6 +264,11 @@ class Turns:
         finally:
             self.end()
             self._arm()
+
+
+def seconds_left(task: Task) -> float | None:
+    """Return the seconds until the deadline of a task; None if it has none."""
+    return None if task.timer is None or not task.flags & DEADLINE else task.timer[0] - time.monotonic()
 
 
 def _log_defect(what: object, count: int, last: tuple[str, Exception]) -> None:
