@@ -44,7 +44,7 @@ ALIKE = {
 }
 
 #: Rows of which a few take a second or more of a processor: at night too.
-FEW = {"comeback", "crowd", "hub_loss", "request_beside_bodies", "wiring_fan_out"}
+FEW = {"amqp_failover", "comeback", "crowd", "hub_loss", "request_beside_bodies", "wiring_fan_out"}
 LONG = {*FEW, "app_tasks", "strangers", "hub_backlog", "hub_casts", "hub_crowd", "hub_rounds", "hub_rpc", "hub_tasks"}
 
 

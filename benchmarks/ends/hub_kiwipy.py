@@ -1,4 +1,4 @@
-"""Rounds of 100 tasks by kiwiPy; the server end runs its RabbitMQ."""
+"""Rounds of 100 tasks by kiwiPy; the server end runs RabbitMQ, where the row has none."""
 
 from __future__ import annotations
 
@@ -44,6 +44,10 @@ def main() -> None:
     """Run the end that the driver asked for."""
     role, options = arguments()
     control = Control()
+    if role == "server" and "broker" in options:
+        control.write(address=options["broker"])
+        stand_by(control)
+        return
     if role == "server":
         with tempfile.TemporaryDirectory(dir=options["folder"]) as folder, RabbitMQ(Path(folder)) as server:
             control.write(address=server.url)
@@ -51,7 +55,7 @@ def main() -> None:
         return
     with RmqThreadCommunicator.connect(connection_params={"url": options["address"]}) as communicator:
         control.write(address=None)
-        play(control, OnKiwiPy(communicator.task_queue(QUEUE)))
+        play(control, OnKiwiPy(communicator.task_queue(f"{QUEUE}.kiwipy")))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pika
 from benchmarks.control import Control, arguments
 from benchmarks.ends.hub_rounds import QUEUE, ROUND, play
 
+ITS_QUEUE = f"{QUEUE}.pika"
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -21,12 +22,12 @@ class OnPika:
     def send(self, bodies: list[bytes]) -> None:
         """Publish each; each call waits for its confirmation where the channel has them."""
         for body in bodies:
-            self._channel.basic_publish("", QUEUE, body, PERSISTENT, mandatory=True)
+            self._channel.basic_publish("", ITS_QUEUE, body, PERSISTENT, mandatory=True)
 
     def get(self, count: int) -> None:
         """Consume and acknowledge so many."""
         left = count
-        for method, _, _ in self._channel.consume(QUEUE):
+        for method, _, _ in self._channel.consume(ITS_QUEUE):
             self._channel.basic_ack(method.delivery_tag)
             left -= 1
             if not left:
@@ -40,8 +41,8 @@ def main() -> None:
     control = Control()
     connection = pika.BlockingConnection(pika.URLParameters(options["address"]))
     channel = connection.channel()
-    channel.queue_declare(QUEUE, durable=True)
-    channel.basic_qos(prefetch_count=ROUND)
+    channel.queue_declare(ITS_QUEUE, durable=True)
+    channel.basic_qos(prefetch_count=options.get("prefetch", ROUND))
     if options["confirmed"]:
         channel.confirm_delivery()
     control.write(address=None)

@@ -1,4 +1,4 @@
-"""Rounds of 100 tasks through a hub, from a thread; and how such rounds are timed, for all libraries."""
+"""Rounds of 100 tasks through a hub, or RabbitMQ, from a thread; and how such rounds are timed, for all libraries."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ def stand_by(control: Control) -> None:
 class OnTheHub:
     """Tasks one by one, or a round at once."""
 
-    def __init__(self, bus: Any, *, at_once: bool) -> None:
+    def __init__(self, bus: Any, *, at_once: bool, slots: int) -> None:
         self._tasks = bus.tasks
         self._at_once = at_once
+        self._slots = slots
 
     def send(self, bodies: list[bytes]) -> None:
         """Submit each; nobody asks for its result."""
@@ -77,12 +78,16 @@ class OnTheHub:
             if not left:
                 done.set()
 
-        with self._tasks.worker(handler, QUEUE):
+        with self._tasks.worker(handler, QUEUE, concurrency=self._slots):
             done.wait()
 
 
 async def serve(control: Control, options: Fields) -> None:
-    """Be the hub until the input ends."""
+    """Be the hub, where the row has no broker, until the input ends."""
+    if "broker" in options:
+        control.write(address=options["broker"])
+        stand_by(control)
+        return
     with tempfile.TemporaryDirectory(dir=options["folder"]) as folder:
         async with redpoll.Hub(folder, port=0) as hub:
             control.write(address=hub.url)
@@ -98,10 +103,10 @@ def main() -> None:
     if role == "server":
         run_async(serve(control, options), options["loop"])
         return
-    with redpoll.blocking.connect(options["address"]) as bus:
+    with redpoll.blocking.connect(options["address"], **options.get("connect", {})) as bus:
         bus.queues.declare(QUEUE)
         control.write(address=None)
-        play(control, OnTheHub(bus, at_once=options["at_once"]))
+        play(control, OnTheHub(bus, at_once=options["at_once"], slots=options.get("slots", 1)))
 
 
 if __name__ == "__main__":
