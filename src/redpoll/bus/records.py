@@ -208,8 +208,8 @@ class Capabilities:
     """True if the outcome of a worker that was declared dead is refused."""
 
     attempts: Literal["lost", "given", "none"] = "lost"
-    """The meaning of an attempt: lost workers alone; every time that it was given out; nothing, so that `max_attempts`
-    is not kept."""
+    """The meaning of an attempt at a task: lost workers alone; every time that it was given out; nothing, so that
+    `max_attempts` is not kept. Notifications and broadcasts may count every time all the same."""
 
     browse: bool = True
     """True if tasks can be browsed, purged, moved and redriven."""

@@ -354,7 +354,10 @@ async def comes_again(place: Place) -> None:
     await listener.close()
     async with receiver.notifications.listen(seen, topics=[topic]):
         await place.until(lambda: seen.all)
-    assert (seen.all[0].payload, seen.all[0].attempt) == (1, attempt(sender, 2))
+    # Where only tasks have more than the broker itself offers, notifications are counted as that does.
+    allowed = {attempt(sender, 2)} if sender.capabilities.successors else {1, 2}
+    assert seen.all[0].payload == 1
+    assert seen.all[0].attempt in allowed
 
 
 @behaviour("N-07")

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Iterable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from redpoll.bus.awaitables import Done, Failed
 from redpoll.bus.batch import publish_all
@@ -28,9 +28,12 @@ from redpoll.bus.engines.handles import check_credit
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.records import (
     AtLimit,
+    Publication,
     QueueSpec,
     Receipt,
+    ScheduleInfo,
     TaskInfo,
+    Times,
     check_flags,
     check_last,
     check_publishing,
@@ -58,6 +61,13 @@ _WINDOW: Final = 1_024
 
 class AmqpEngine(AmqpQueues):
     """See `redpoll.bus.engine.Engine`. The arguments are those of `AmqpMember`."""
+
+    async def __aenter__(self) -> Self:
+        """Start on the running loop, and connect."""
+        await super().__aenter__()
+        if self.results is not None:
+            self.session.spawn(self.results.begin(self.publish, lambda: self.session.ready))
+        return self
 
     # -- publishing
 
@@ -510,6 +520,25 @@ class AmqpEngine(AmqpQueues):
         """Watch a task that was submitted before."""
         self._check()
         await self._hub_for(f"watching the task {task} later").hub.watch(task, watcher)
+
+    async def schedule(self, name: str, publication: Publication, times: Times) -> None:
+        """Put a task into a queue again and again: the hub beside RabbitMQ keeps the times."""
+        check_subject("queue", publication.queue)
+        self._check()
+        results = self._hub_for("schedules")
+        if not await self._exists(publication.queue):
+            raise NoRoute(publication.queue, "declare it first")
+        await results.schedule(name, publication, times)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule."""
+        self._check()
+        return await self._hub_for("schedules").unschedule(name)
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return the schedules."""
+        self._check()
+        return await self._hub_for("schedules").schedules()
 
     def _hub_for(self, what: str) -> Results:
         if self.results is None:

@@ -205,7 +205,7 @@ class AmqpDelivery(EngineDelivery):
         if kind not in ENDINGS:
             raise UsageError(f"a worker cannot end a task as {kind.name}")
         if then:
-            raise Unsupported("amqp", "successors of a task", "submit them from the handler, or use a hub")
+            raise Unsupported("amqp", "successors of a task", "submit them from the handler, or use redpoll://")
         if self._ended or (self._lost and not self._accepted):
             return FALSE
         if self._late:

@@ -11,9 +11,9 @@ from redpoll.bus.awaitables import FALSE
 from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.lacking import WITH_HUB
 from redpoll.bus.engines.hub.handles import HubDelivery
-from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
+from redpoll.bus.envelope import Envelope, Outcome
 from redpoll.bus.records import Publication, QueueSpec
-from redpoll.errors import Closed, RedpollError
+from redpoll.errors import Closed, RedpollError, Unsupported
 
 __all__ = ["RecordedDelivery"]
 
@@ -142,9 +142,11 @@ class RecordedDelivery(AmqpDelivery):
         """End the task: record its outcome, and then take its message off RabbitMQ."""
         if self._record is None:
             return super().ack(outcome, then)
+        if then:
+            raise Unsupported("amqp", "successors of a task", "submit them from the handler, or use redpoll://")
         if self._ended or self._lost:
             return FALSE
-        done = self._record.ack(outcome, then)
+        done = self._record.ack(outcome)
         self._end("done")
         return self._conclude(done, None)
 
@@ -219,8 +221,8 @@ class RecordedDelivery(AmqpDelivery):
             return
         self.lose()
         if self._accepted:
-            done = record.ack(Outcome(OutcomeKind.LOST, None, "its server was closed"))
-            self._conclude(done, None)
+            # As the engine leaves the hub, that ends it as lost; who gets the message finds that.
+            self._settle(True)
         else:
             self._conclude(record.reject(), True)
         self._end("requeued", "its worker was closed")

@@ -9,21 +9,42 @@ message may be there twice, and the task is done once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
+from urllib.parse import quote, unquote
 
 from redpoll.bus.engine import Watcher
 from redpoll.bus.engines.hub.client import HubEngine, HubReceipts
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery
-from redpoll.bus.envelope import Envelope, Outcome
-from redpoll.bus.records import Capabilities, QueueSpec, Receipt, TaskInfo
-from redpoll.errors import NoRoute, RedpollError
+from redpoll.bus.envelope import Envelope, Outcome, decode, encode
+from redpoll.bus.records import (
+    Capabilities,
+    Publication,
+    QueueSpec,
+    Receipt,
+    ScheduleInfo,
+    TaskInfo,
+    Times,
+    check_subject,
+)
+from redpoll.errors import Expired, NoRoute, QueueFull, RedpollError
 
 __all__ = ["Gate", "Results"]
 
+_log = logging.getLogger("redpoll.bus")
+
 #: Begins the names of the hub's queues.
 _PREFIX: Final = "amqp:"
+#: Its queue of tasks of schedules, on their way to RabbitMQ; how many are with one program, and the seconds for which each
+#: waits for room in its queue.
+_SCHEDULED: Final = "amqp.scheduled"
+_CARRIED: Final = 32
+_ROOM: Final = 1.0
+#: Seconds between two tries of what failed.
+_PAUSE: Final = 1.0
 _NOTHING: Final = Envelope("raw", b"")
 
 
@@ -81,6 +102,7 @@ class Results:
             fencing=True,
             attempts="lost",
             cancel=True,
+            schedule=True,
         )
 
     # -- queues
@@ -94,7 +116,9 @@ class Results:
             await self.hub.declare(records, update=True)
 
     async def delete(self, queue: str) -> None:
-        """Delete the records of a queue: its tasks end as cancelled."""
+        """Delete the records of a queue, whose tasks end as cancelled, and its schedules."""
+        for each in await self._scheduled(queue=queue):
+            await self.hub.unschedule(each)
         try:
             await self.hub.delete(_PREFIX + queue)
         except NoRoute:
@@ -149,7 +173,92 @@ class Results:
         if isinstance(got, HubDelivery):
             await got.reject(requeue=False, reason=reason)
 
+    # -- schedules
+
+    async def begin(self, publish: Callable[..., Awaitable[Receipt]], ready: Callable[[], bool]) -> None:
+        """Carry tasks of schedules to RabbitMQ from now on, as every program with this hub does.
+
+        Args:
+            publish: `Engine.publish`.
+            ready: Returns True if RabbitMQ is there.
+        """
+        while not self.hub.closed:
+            try:
+                await self.hub.declare(QueueSpec(_SCHEDULED))
+                async for delivery in await self.hub.consume(_SCHEDULED, credit=_CARRIED):
+                    await self._carry(delivery, publish, ready)
+            except RedpollError as error:
+                _log.debug("tasks of schedules wait: %s", error)
+                await asyncio.sleep(_PAUSE)
+
+    async def _carry(
+        self, delivery: HubDelivery, publish: Callable[..., Awaitable[Receipt]], ready: Callable[[], bool]
+    ) -> None:
+        queue, priority, ttl, keep = (delivery.envelope.meta or {})["redpoll"]
+        left = delivery.left
+        limit = {"ttl" if ttl else "deadline": left} if left is not None else {}
+        try:
+            # With a key: the one that carries it may be killed behind this.
+            await publish(
+                decode(delivery.envelope.body), queue=queue, priority=priority, dedup=f"scheduled {delivery.id}",
+                keep=keep, timeout=_ROOM, **limit,
+            )  # fmt: skip
+        except (NoRoute, QueueFull, Expired) as error:
+            if not ready():
+                delivery.reject(delay=_PAUSE)
+                return
+            _log.info("a task of a schedule was left out: %s", error)
+        except RedpollError:
+            delivery.reject(delay=_PAUSE)
+            return
+        delivery.ack()
+
+    async def schedule(self, name: str, publication: Publication, times: Times) -> None:
+        """Put a task into a queue of RabbitMQ again and again."""
+        check_subject("name", name)
+        options = [publication.queue, publication.priority, publication.ttl is not None, publication.keep]
+        carried = Publication(
+            _SCHEDULED,
+            Envelope("raw", bytes(encode(publication.envelope)), {"redpoll": options}),
+            delay=publication.delay,
+            deadline=publication.deadline if publication.ttl is None else publication.ttl,
+            dedup=publication.dedup,
+            keep=False,
+        )
+        mine = _schedule_name(name, publication.queue)
+        before = [each for each in await self._scheduled(name=name) if each != mine]
+        await self.hub.declare(QueueSpec(_SCHEDULED))
+        await self.hub.schedule(mine, carried, times)
+        for each in before:
+            await self.hub.unschedule(each)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule."""
+        found = await self._scheduled(name=name)
+        return any([await self.hub.unschedule(each) for each in found])
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return the schedules for queues of RabbitMQ."""
+        found = []
+        for each in await self.hub.schedules():
+            if each.queue == _SCHEDULED:
+                name, _, queue = each.name.removeprefix(_PREFIX).partition("@")
+                found.append(replace(each, name=unquote(name), queue=queue))
+        return found
+
+    async def _scheduled(self, *, name: str | None = None, queue: str | None = None) -> list[str]:
+        """Return the names that the hub has for schedules: of a name, or for a queue."""
+        return [
+            _schedule_name(each.name, each.queue)
+            for each in await self.schedules()
+            if (name is None or each.name == name) and (queue is None or each.queue == queue)
+        ]
+
     async def lookup(self, task: str) -> TaskInfo:
         """Return the state of a task, without its body, which RabbitMQ has."""
         found = await self.hub.lookup(task)
         return replace(found, queue=found.queue.removeprefix(_PREFIX), envelope=None)
+
+
+def _schedule_name(name: str, queue: str) -> str:
+    return f"{_PREFIX}{quote(name, safe='')}@{queue}"

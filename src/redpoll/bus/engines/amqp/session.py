@@ -286,6 +286,8 @@ class Session:
         task = with_owner(self._loop.create_task(self._quietly(coroutine)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # One that is cancelled before it begins has not begun this either.
+        task.add_done_callback(lambda _: coroutine.close())
 
     async def _quietly(self, coroutine: Coroutine[Any, Any, object]) -> None:
         try:
