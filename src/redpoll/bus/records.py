@@ -238,20 +238,23 @@ class Capabilities:
     hold: float | None = None
     """Seconds after which the engine takes a task away from a worker that lives. None: never."""
 
+    remedies: tuple[tuple[str, str], ...] = ()
+    """What to do about capabilities that are not there: their names and the hints of errors."""
+
     def require(self, name: str, what: str, hint: str | None = None) -> None:
         """Raise if a capability is not there.
 
         Args:
             name: Name of the field.
             what: The operation that needs it, for the text.
-            hint: The remedy.
+            hint: The remedy; None is the one of `remedies`.
 
         Raises:
             Unsupported: The field is False, "none", or 1 for priorities.
         """
         value = getattr(self, name)
         if value in {False, "none"} or (name == "priorities" and value == 1):
-            raise Unsupported(self.engine, what, hint)
+            raise Unsupported(self.engine, what, hint or dict(self.remedies).get(name))
 
 
 def task_id(store: str, number: int) -> str:

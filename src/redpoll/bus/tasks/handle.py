@@ -23,7 +23,6 @@ from redpoll.errors import (
     TaskError,
     TaskExpired,
     TimeLimit,
-    Unsupported,
 )
 from redpoll.platforms import forks
 
@@ -390,6 +389,5 @@ class Handle(Generic[ResultT]):
             UnknownTask: There was none with this id.
             Unsupported: The engine cannot cancel.
         """
-        if not self._engine.capabilities.cancel:
-            raise Unsupported(self._engine.capabilities.engine, "cancelling a task")
+        self._engine.capabilities.require("cancel", "cancelling a task")
         return await self._engine.cancel(self.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class Desk:
         self._counts: dict[str, Counts] = {}
         self._delays: set[int | str] = set()
         self._delays_of = 0
+        self._delaying = asyncio.Lock()
 
     def counts(self, queue: str) -> Counts:
         """Return the counters of a queue."""
@@ -138,19 +140,21 @@ class Desk:
         levels, key = t.delay_levels(seconds), t.delay_key(seconds, level)
         session = self.session
         await session.linked()
-        if self._delays_of != session.generation:
-            # Perhaps another broker, or one without its disk.
-            self._delays.clear()
-            self._delays_of = session.generation
-            await session.declare_exchanges(tuple(t.delay_exchanges()))
-        for each in levels:
-            if each not in self._delays:
-                await session.declare_queue(t.delay_queue(each))
-                self._delays.add(each)
-        if level not in self._delays:
-            exchange, pattern = t.delay_target(level)
-            await session.ask("queue.bind", 0, level, exchange, pattern, 0, {})
-            self._delays.add(level)
+        async with self._delaying:
+            if self._delays_of != session.generation:
+                # Perhaps another broker, or one without its disk.
+                self._delays.clear()
+                generation = session.generation
+                await session.declare_exchanges(tuple(t.delay_exchanges()))
+                self._delays_of = generation
+            for each in levels:
+                if each not in self._delays:
+                    await session.declare_queue(t.delay_queue(each))
+                    self._delays.add(each)
+            if level not in self._delays:
+                exchange, pattern = t.delay_target(level)
+                await session.ask("queue.bind", 0, level, exchange, pattern, 0, {})
+                self._delays.add(level)
         counts = self.counts(queue)
         counts.delayed += 1
         self.alarms.set(seconds, lambda: setattr(counts, "delayed", counts.delayed - 1))

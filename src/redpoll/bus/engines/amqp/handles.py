@@ -12,7 +12,7 @@ from redpoll.bus.awaitables import FALSE, TRUE
 from redpoll.bus.engines.amqp import messages as m
 from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.desk import Desk
-from redpoll.bus.engines.amqp.link import Channel
+from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
 from redpoll.bus.engines.amqp.publishing import Alarm, Sending
 from redpoll.bus.engines.amqp.wire import Content
 from redpoll.bus.engines.handles import ENDINGS, NOTHING, EngineDelivery
@@ -34,6 +34,8 @@ __all__ = ["AmqpDelivery", "attempt_of"]
 #: Seconds that a task waits which all consumers have rejected, at first and at most.
 _EXCLUDED: Final = 1.0
 _EXCLUDED_LONGEST: Final = 60.0
+#: Errors of a message that was to be put into its queue anew.
+_FAILED: Final = (RedpollError, Broken, Rejected)
 _LATE: Final = "its deadline passed"
 
 
@@ -308,7 +310,7 @@ class AmqpDelivery(EngineDelivery):
         channel, tag = self._channel, self.tag
         try:
             await self.publish_again(delay, [*self.excluded, self._consumer] if exclude else self.excluded, meta)
-        except RedpollError:
+        except _FAILED:
             # Where it was, it still is.
             if channel is not None:
                 channel.give_back(tag, True)
@@ -369,7 +371,7 @@ class AmqpDelivery(EngineDelivery):
     async def _passed(again: Awaitable[None], channel: Channel | None, tag: int) -> None:
         try:
             await again
-        except RedpollError:
+        except _FAILED:
             if channel is not None:
                 channel.give_back(tag, True)
             raise

@@ -6,19 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 from redpoll.bus.engine import Watcher
 from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.records import Capabilities, Publication, ScheduleInfo, TaskInfo, Times
 from redpoll.errors import Unsupported
 
-__all__ = ["BESIDE", "WITH_HUB", "Lacking"]
+__all__ = ["BESIDE", "REMEDIES", "WITH_HUB", "Lacking"]
 
 BESIDE = "a hub keeps this: connect to redpoll://"
 """The remedy for what RabbitMQ lacks."""
 WITH_HUB = 'have a hub beside RabbitMQ: connect(…, results="redpoll://host:port")'
 """The same, for what a hub beside it adds."""
+REMEDIES: Final = (
+    *((name, BESIDE) for name in ("browse", "last", "successors", "waits_in_order")),
+    *((name, WITH_HUB) for name in ("results", "dedup", "fencing", "cancel", "schedule")),
+)
+"""The remedies for `Capabilities`."""
 
 
 class Lacking:

@@ -23,7 +23,7 @@ from redpoll.bus.engines.amqp.desk import Desk
 from redpoll.bus.engines.amqp.foreign.foreign import Foreign
 from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.inbox import Inbox
-from redpoll.bus.engines.amqp.lacking import Lacking
+from redpoll.bus.engines.amqp.lacking import REMEDIES, Lacking
 from redpoll.bus.engines.amqp.link import Channel, Login
 from redpoll.bus.engines.amqp.publishing import Alarm, Alarms, Publisher
 from redpoll.bus.engines.amqp.results import Results
@@ -115,6 +115,7 @@ class AmqpMember(Lacking):
             successors=False,
             schedule=False,
             hold=self.session.hold,
+            remedies=REMEDIES,
         )
         self.results = None if results is None else Results(results)
         self._serials = itertools.count(1)
