@@ -431,3 +431,51 @@ def test_a_successor_is_made_once() -> None:
         then = [(Publication("next", Envelope("raw", b""), dedup="k"), 0)]
         assert desk.broker.work.settle(worker, next(iter(worker.held)), 0.0, then=then)
     assert desk.broker.queues.get("next").count == 1
+
+
+def test_a_claim_is_a_hand_out_by_number() -> None:
+    """A task is handed to a consumer without credit by its number, once, and only its end or its return frees it."""
+    desk = Desk()
+    worker, other = desk.consume("w", credit=0), desk.consume("o", credit=0)
+    number = desk.number("a")
+    task = desk.broker.work.claim(worker, number)
+    assert not isinstance(task, str)
+    assert (task.attempts, list(worker.held), desk.deliveries()) == (0, [task.token], [])
+    assert desk.broker.work.claim(other, number) == "busy"
+    assert desk.broker.work.claim(worker, number) == "busy"
+    desk.reject(worker)
+    again = desk.broker.work.claim(other, number)
+    assert not isinstance(again, str)
+    assert desk.broker.work.settle(other, again.token, 0.0, payload="r", size=1)
+    assert desk.broker.work.claim(worker, number) == "ended"
+    assert desk.broker.work.claim(worker, number + (1 << 64)) == "unknown"
+    assert desk.deliveries() == []
+
+
+def test_a_claim_waits_for_a_delay_and_finds_no_cancelled_task() -> None:
+    """A task that is not due, of another queue, or of a consumer that is closed, is busy; a cancelled one has ended."""
+    desk = Desk()
+    desk.declare("other")
+    worker = desk.consume("w", credit=0)
+    late, cancelled = desk.number("late", delay=1.0), desk.number("cancelled")
+    assert desk.broker.work.claim(worker, late) == "busy"
+    assert desk.broker.work.claim(desk.consume("w2", credit=0, queue="other"), cancelled) == "busy"
+    assert desk.broker.work.cancel(cancelled, 0.0) == "withdrawn"
+    assert desk.broker.work.claim(worker, cancelled) == "ended"
+    desk.wait(1.5)
+    desk.broker.work.close(worker, desk.now)
+    assert desk.broker.work.claim(worker, late) == "busy"
+    assert not isinstance(desk.broker.work.claim(desk.consume("w3", credit=0), late), str)
+
+
+def test_a_lost_worker_is_blamed_for_what_it_claimed() -> None:
+    """A claimed task goes back when its worker is lost, as a failed attempt, and with a poison task's history too."""
+    desk = Desk()
+    number = desk.number("a")
+    for attempts in range(3):
+        worker = desk.consume(f"w{attempts}", credit=0)
+        task = desk.broker.work.claim(worker, number)
+        assert not isinstance(task, str)
+        assert task.attempts == attempts
+        desk.broker.peers.leave(worker.peer, desk.now, goodbye=False)
+        desk.wait(1.0)
