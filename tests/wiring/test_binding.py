@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -27,15 +26,3 @@ async def test_states() -> None:
     assert states == [("connecting", None), ("up", "there"), ("lost", None)]
     await binding.unbind()
     unbind.assert_awaited_once_with(binding)
-
-
-async def test_attempts() -> None:
-    """Who waits for an attempt is woken by its end, once, unless it has gone."""
-    binding = Binding("E", "Q", AsyncMock())
-    attempts = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    binding.attempts += attempts
-    attempts[0].cancel()
-    binding.attempted()
-    binding.attempted()
-    assert attempts[1].done()
-    assert not binding.attempts

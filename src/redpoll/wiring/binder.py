@@ -17,7 +17,7 @@ from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.joining import attach, leave
 from redpoll.wiring.names import Scope, check_name
 from redpoll.wiring.protocol import check_answer, field, refusal
-from redpoll.wiring.turns import Turns
+from redpoll.wiring.waiting import Turns
 
 __all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
 
@@ -145,11 +145,9 @@ class Binder:
                 while binding.trunk is None:
                     if binding.ended:
                         raise Closed("binding")
-                    attempt: asyncio.Future[None] = self._board.loop.create_future()
-                    binding.attempts.append(attempt)
                     if binding.task is None:
                         self._begin(binding)
-                    await attempt
+                    await binding.attempts.wait(lambda: None)
                     if wait == 0 and binding.trouble is not None:
                         raise binding.trouble
         except TimeoutError:
@@ -209,7 +207,7 @@ class Binder:
             # Also where this is cancelled: nobody could end it any more, and its exchange would keep messages for it.
             trunk = self._unwatch(binding)
             join, binding.join = binding.join, None
-            binding.attempted()
+            binding.attempts.wake_all()
             if join is not None:
                 leave(join)
         if join is None and trunk is not None and trunk.up:
@@ -223,9 +221,8 @@ class Binder:
     # Establishing a binding
 
     def _begin(self, binding: Binding) -> None:
-        task = self._board.loop.create_task(self._wire_again(binding))
-        # A task may run and end at once.
-        binding.task = None if task.done() else task
+        # Not eager: the caller waits for the end of the attempt.
+        binding.task = asyncio.Task(self._wire_again(binding), loop=self._board.loop)
 
     async def _wire_again(self, binding: Binding) -> None:
         """Retry until the binding is up."""
@@ -248,7 +245,7 @@ class Binder:
                         self._board.events.tell("pipe_up", binding)
                         return
                 finally:
-                    binding.attempted()
+                    binding.attempts.wake_all()
                 try:
                     async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311
                         await binding.kicked.wait()
@@ -256,7 +253,7 @@ class Binder:
                     pause = min(2 * pause, LAST_PAUSE)
         finally:
             binding.task = None
-            binding.attempted()
+            binding.attempts.wake_all()
 
     async def _wire(self, binding: Binding) -> Trunk:
         board = self._board
@@ -487,7 +484,7 @@ class Binder:
                 binding.task.cancel()
                 tasks.append(binding.task)
             self._unwatch(binding)
-            binding.attempted()
+            binding.attempts.wake_all()
         self.bindings.clear()
         self._about.clear()
         self._unwatched.clear()

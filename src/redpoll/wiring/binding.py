@@ -8,6 +8,7 @@ from typing import Literal
 
 from redpoll.errors import RedpollError
 from redpoll.wiring.connection import Join, Trunk
+from redpoll.wiring.waiting import Waiters
 
 __all__ = ["Binding"]
 
@@ -40,8 +41,8 @@ class Binding:
         self.task: asyncio.Task[None] | None = None
         #: Set when a retry may succeed.
         self.kicked = asyncio.Event()
-        #: Futures that are done at the end of the next attempt.
-        self.attempts: list[asyncio.Future[None]] = []
+        #: Calls that wait for the end of the next attempt.
+        self.attempts = Waiters()
         #: The wirings that requested it: this one (None), and others.
         self.holders: set[Trunk | None] = set()
         #: Those that wait for it to be up, once per wait.
@@ -78,13 +79,6 @@ class Binding:
         self.trunk = trunk
         self.trouble = None
         self._was_up = True
-
-    def attempted(self) -> None:
-        """Note the end of an attempt to establish it."""
-        attempts, self.attempts = self.attempts, []
-        for attempt in attempts:
-            if not attempt.done():
-                attempt.set_result(None)
 
     def __repr__(self) -> str:
         return f"<Binding {self._exchange!r} -> {self._queue!r} {self.state}>"

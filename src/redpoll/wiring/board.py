@@ -18,6 +18,7 @@ from redpoll.wiring.names import AtLimit, Gap, Limits, Scope, Style
 from redpoll.wiring.ports import Ports
 from redpoll.wiring.protocol import field
 from redpoll.wiring.queue import Queue
+from redpoll.wiring.waiting import Waiters
 
 __all__ = ["KEPT", "Board"]
 
@@ -57,7 +58,7 @@ class Board:
         self.expected: dict[tuple[str, str], int] = {}
         #: Queues with messages, for calls that receive from all queues.
         self.ready: dict[Queue, None] = {}
-        self.waiters: list[asyncio.Future[None]] = []
+        self.waiters = Waiters()
         self.next_number = count(1).__next__
         self.ports = Ports(self)
         self.closed = False
@@ -139,16 +140,7 @@ class Board:
     def _arrived(self, queue: Queue) -> None:
         self.ready[queue] = None
         if self.waiters:
-            self.wake()
-
-    def wake(self) -> None:
-        """Wake a call that receives from all queues."""
-        waiters = self.waiters
-        while waiters:
-            waiter = waiters.pop(0)
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+            self.waiters.wake()
 
     def _missing(self, queue: Queue, gap: Gap) -> None:
         if self.events.gap is not None:
@@ -322,8 +314,7 @@ class Board:
         for queue in self.queues.values():
             queue.close()
         self.ports.stop()
-        while self.waiters:
-            self.wake()
+        self.waiters.wake_all()
 
 
 def _exchange(exchange: Exchange, everything: bool) -> dict[str, Any]:

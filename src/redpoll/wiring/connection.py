@@ -14,6 +14,7 @@ from redpoll.wiring.inlet import Inlet
 from redpoll.wiring.names import AtLimit, Limits, Scope, Style
 from redpoll.wiring.outlet import Outlet
 from redpoll.wiring.protocol import Batch, check_answer, refusal
+from redpoll.wiring.waiting import Waiters
 
 __all__ = [
     "AT_ONCE",
@@ -51,7 +52,7 @@ class _Exchange(Protocol):
     at_limit: AtLimit
     pipes: list[Pipe]
     opening: dict[Pipe, asyncio.Event]
-    drainers: list[asyncio.Future[None]]
+    drainers: Waiters
 
     @property
     def name(self) -> str: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
@@ -16,6 +15,7 @@ from redpoll.serializers.flat import flatten
 from redpoll.wiring.connection import Pipe
 from redpoll.wiring.names import AtLimit, Limits, Scope, Style
 from redpoll.wiring.protocol import BATCH_MESSAGES, Batch
+from redpoll.wiring.waiting import Waiters
 
 __all__ = ["IDLE", "LARGEST", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats", "check_style"]
 
@@ -97,8 +97,8 @@ class Exchange:
         self.opening: dict[Pipe, asyncio.Event] = {}
         self.stranded: dict[Pipe, None] = {}
         self._next = 0
-        self.waiters: deque[asyncio.Future[None]] = deque()
-        self.drainers: list[asyncio.Future[None]] = []
+        self.waiters = Waiters()
+        self.drainers = Waiters()
         self._closed = False
         self._sent = 0
         self._dropped = 0
@@ -195,18 +195,11 @@ class Exchange:
         source = iter(messages)
         count = 0
         while True:
-            staged = self._staged
             # Small messages are sent in one step, others one by one.
-            chunk = list(islice(source, max(1, self._cap - len(staged))))
+            chunk = list(islice(source, max(1, self._cap - len(self._staged))))
             if not chunk:
                 return count
-            if (
-                len(staged) + len(chunk) <= self._cap
-                and set(map(type, chunk)) == {bytes}
-                and max(map(len, chunk)) <= self._small
-            ):
-                staged += chunk
-            else:
+            if not self._stage_all(chunk):
                 for data in chunk:
                     await self.send(data, timeout=timeout)
             count += len(chunk)
@@ -223,14 +216,8 @@ class Exchange:
         """
         done = 0
         while done < len(messages):
-            staged = self._staged
-            chunk = messages[done : done + max(1, self._cap - len(staged))]
-            if (
-                len(staged) + len(chunk) <= self._cap
-                and set(map(type, chunk)) == {bytes}
-                and max(map(len, chunk)) <= self._small
-            ):
-                staged += chunk
+            chunk = messages[done : done + max(1, self._cap - len(self._staged))]
+            if self._stage_all(chunk):
                 done += len(chunk)
                 continue
             for data in chunk:
@@ -238,6 +225,16 @@ class Exchange:
                     return done
                 done += 1
         return done
+
+    def _stage_all(self, messages: list[Any]) -> bool:
+        """Stage messages if all of them may be counted; return False if not."""
+        staged = self._staged
+        if len(staged) + len(messages) > self._cap or set(map(type, messages)) != {bytes}:
+            return False
+        if max(map(len, messages)) > self._small:
+            return False
+        staged += messages
+        return True
 
     @property
     def room(self) -> int:
@@ -261,13 +258,7 @@ class Exchange:
                 raise Closed(f"exchange {self._name!r}")
             if self.is_drained:
                 return
-            drainer: asyncio.Future[None] = self._loop.create_future()
-            self.drainers.append(drainer)
-            try:
-                await drainer
-            finally:
-                if drainer in self.drainers:
-                    self.drainers.remove(drainer)
+            await self.drainers.wait(self.drained)
 
     async def delete(self) -> None:
         """Delete the exchange: its pipes end after the messages sent so far, and its name is free."""
@@ -281,7 +272,7 @@ class Exchange:
         try:
             async with asyncio.timeout(timeout):
                 while not self._stage(data):
-                    await self._wait()
+                    await self.waiters.wait(self.room_changed)
         except TimeoutError:
             raise Expired(data, timeout, "waiting for room") from None
 
@@ -291,18 +282,6 @@ class Exchange:
         error = QueueFull(data, limits.most_messages if full else limits.most_bytes, "messages" if full else "bytes")
         error.hint = "send later, or make the exchange with AtLimit.WAIT"
         return error
-
-    async def _wait(self) -> None:
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self.waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter in self.waiters:
-                self.waiters.remove(waiter)
-            elif not waiter.cancelled():
-                self.room_changed()
-            raise
 
     # Staging
 
@@ -445,22 +424,17 @@ class Exchange:
     def drained(self) -> None:
         """Wake calls of `flush` if no message waits in any pipe."""
         if self.is_drained:
-            for drainer in self.drainers:
-                if not drainer.done():
-                    drainer.set_result(None)
+            self.drainers.wake_all()
 
     def room_changed(self) -> None:
         """Wake the longest waiting sender, if there is room."""
         waiters = self.waiters
         if self._style is Style.BALANCE and self._staged and not self._cap:
             self._flush()
-        if self._closed or (waiters and ((not self.pipes and self._style is Style.DISTRIBUTE) or self._room()[0] > 0)):
-            while waiters:
-                waiter = waiters.popleft()
-                if not waiter.done():
-                    waiter.set_result(None)
-                    if not self._closed:
-                        return
+        if self._closed:
+            waiters.wake_all()
+        elif waiters and ((not self.pipes and self._style is Style.DISTRIBUTE) or self._room()[0] > 0):
+            waiters.wake()
 
     def pipe_changed(self) -> None:
         """Handle a pipe that was opened, closed, lost or restored."""
@@ -523,9 +497,7 @@ class Exchange:
         self._closed = True
         self._cap = 0
         self.room_changed()
-        for drainer in self.drainers:
-            if not drainer.done():
-                drainer.set_result(None)
+        self.drainers.wake_all()
 
     def inherit(self) -> None:
         """Accept nothing in a forked child: the parent sends what waits."""

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from itertools import chain, islice, zip_longest
 from operator import length_hint
-from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import check_seconds
 from redpoll.wiring.inlet import Source
 from redpoll.wiring.names import Gap, Limits, Scope
-from redpoll.wiring.vigil import LONGEST, Vigil
+from redpoll.wiring.waiting import Waiters
 
 __all__ = ["Messages", "Queue", "QueueStats"]
 
@@ -78,9 +77,7 @@ class Queue:
         self._ready: deque[Source] = deque()
         #: Sources that were not taken to the end, by the key of their exchange.
         self._sources: dict[tuple[str, ...], set[Source]] = {}
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._vigil = Vigil()
-        self._loop = asyncio.get_running_loop()
+        self._waiters = Waiters()
         self._closed = False
         self._arrived = arrived
         self._told = told
@@ -162,17 +159,12 @@ class Queue:
         Raises:
             TimeoutError: As for `receive`; also `Closed` and `UsageError`.
         """
-        most: object = max
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise UsageError(f"max must be an int from 1, not {most!r}")
-        found = list(islice(self._batch, max))
+        if type(max) is not int or max < 1:
+            raise UsageError(f"max must be an int from 1, not {max!r}")
+        found = self._available(max)
         if not found:
             found = [await self._next(timeout)]
-        while len(found) < max:
-            more = list(islice(self._batch, max - len(found)))
-            found += more
-            if not more and not self._refill():
-                break
+            found += self._available(max - 1)
         return found
 
     def receive_many_nowait(self, max: int = 1024) -> list[Any]:  # noqa: A002  # as above
@@ -184,13 +176,15 @@ class Queue:
         Raises:
             Closed: As for `receive`.
         """
-        found = list(islice(self._batch, max))
-        while len(found) < max:
-            if not length_hint(self._batch) and not self._refill():
-                break
-            found += islice(self._batch, max - len(found))
+        found = self._available(max)
         if not found:
             self._check_open()
+        return found
+
+    def _available(self, most: int) -> list[Any]:
+        found = list(islice(self._batch, most))
+        while len(found) < most and self._refill():
+            found += islice(self._batch, most - len(found))
         return found
 
     def watch(self, arrived: Callable[[], object]) -> None:
@@ -209,50 +203,22 @@ class Queue:
         if timeout is not None:
             check_seconds(timeout)
         if not self._refill():
-            if timeout is None:
-                await self._wait()
-            else:
-                await self._wait_for(timeout)
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._wait()
+            except TimeoutError:
+                if not self._refill():
+                    raise TimeoutError(f"no message arrived in queue {self._name!r} within {timeout:g} s") from None
         message = next(self._batch)
         if self._waiters:
             self._wake()
         return message
 
-    async def _wait_for(self, timeout: float) -> None:
-        self._check_open()
-        if not timeout:
-            raise TimeoutError(f"no message waits in queue {self._name!r}")
-        try:
-            async with asyncio.timeout(timeout):
-                await self._wait()
-        except TimeoutError:
-            if not self._refill():
-                raise TimeoutError(f"no message arrived in queue {self._name!r} within {timeout:g} s") from None
-
     async def _wait(self) -> None:
         """Wait until there is something in `_batch`."""
         while not self._refill():
             self._check_open()
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._waiters.append(waiter)
-            began = perf_counter()
-            if self._vigil.begin(self._received):
-                self._loop.call_soon(self._look, waiter, began + LONGEST)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    # Pass the wake-up on to another waiter.
-                    self._wake()
-                elif waiter in self._waiters:
-                    self._waiters.remove(waiter)
-                raise
-            self._vigil.end(perf_counter() - began)
-
-    def _look(self, waiter: asyncio.Future[None], until: float) -> None:
-        """Keep the loop polling for a short time."""
-        if not waiter.done() and perf_counter() < until:
-            self._loop.call_soon(self._look, waiter, until)
+            await self._waiters.wait(self._wake)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -260,12 +226,7 @@ class Queue:
 
     def _wake(self) -> None:
         if length_hint(self._batch) or self._ready or self._closed:
-            waiters = self._waiters
-            while waiters:
-                waiter = waiters.popleft()
-                if not waiter.done():
-                    waiter.set_result(None)
-                    return
+            self._waiters.wake()
 
     # Filling
 
@@ -394,10 +355,7 @@ class Queue:
     def close(self) -> None:
         """Close the queue: waiting calls are woken, and messages in it can still be taken."""
         self._closed = True
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        self._waiters.wake_all()
         self._arrived(self)
         if self._watcher is not None:
             self._watcher()

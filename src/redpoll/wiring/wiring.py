@@ -413,21 +413,12 @@ class Wiring:
             async with asyncio.timeout(timeout):
                 while (message := self._next()) is None:
                     self._check()
-                    waiter: asyncio.Future[None] = self._board.loop.create_future()
-                    self._board.waiters.append(waiter)
-                    try:
-                        await waiter
-                    except asyncio.CancelledError:
-                        if waiter in self._board.waiters:
-                            self._board.waiters.remove(waiter)
-                        elif not waiter.cancelled():
-                            self._board.wake()
-                        raise
+                    await self._board.waiters.wait(self._board.waiters.wake)
         except TimeoutError:
             raise TimeoutError(f"no message came within {timeout:g} s") from None
         if self._board.waiters and self._board.ready:
             # A burst wakes one waiting task, which wakes the next.
-            self._board.wake()
+            self._board.waiters.wake()
         return message
 
     def receive_nowait(self) -> bytes | None:

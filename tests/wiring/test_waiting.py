@@ -1,4 +1,4 @@
-"""Of many that begin at once so many do in each turn of the loop."""
+"""Who waits for the same thing; and of many that begin at once so many do in each turn of the loop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,34 @@ import pytest
 
 from redpoll import Wiring
 from redpoll.wiring.binder import AT_A_TIME
-from redpoll.wiring.turns import Turns
+from redpoll.wiring.waiting import Turns, Waiters
 from tests.wiring.support import directory, until
 
 pytestmark = pytest.mark.asyncio
+
+
+async def test_woken_in_order() -> None:
+    """The one that waited longest is woken; one that is cancelled is not, or passes that on if it was woken already."""
+    waiters = Waiters()
+    went: list[int] = []
+
+    async def wait(number: int) -> None:
+        await waiters.wait(waiters.wake)
+        went.append(number)
+
+    tasks = [asyncio.create_task(wait(number)) for number in range(5)]
+    await until(lambda: len(waiters) == 5)
+    tasks[0].cancel()
+    await asyncio.gather(tasks[0], return_exceptions=True)
+    assert len(waiters) == 4
+    assert waiters.wake()
+    await until(lambda: went == [1])
+    assert waiters.wake()
+    tasks[2].cancel()
+    await until(lambda: went == [1, 3])
+    waiters.wake_all()
+    await until(lambda: went == [1, 3, 4])
+    assert not waiters.wake()
 
 
 async def test_so_many_in_each_turn() -> None:
