@@ -28,14 +28,14 @@ class Loop:
 
 def wanted(inbox: Inbox) -> bool:
     """What it says (a call, as a checker takes an attribute for what it was before)."""
-    return inbox.wanted
+    return inbox._wanted
 
 
 def test_order() -> None:
     """What is given is taken in that order, one by one, without asking the loop."""
     loop = Loop()
-    loop.inbox.give([b"1", b"2"])
-    loop.inbox.give([b"3"])
+    loop.inbox._give([b"1", b"2"])
+    loop.inbox._give([b"3"])
     assert [loop.inbox.wait(0) for _ in range(3)] == [b"1", b"2", b"3"]
     assert not loop.wishes
 
@@ -46,7 +46,7 @@ def test_pop_takes_what_is_there() -> None:
     for _ in range(2):
         with pytest.raises(IndexError):
             next(loop.inbox.pop)
-        loop.inbox.give([b"1"])
+        loop.inbox._give([b"1"])
         assert next(loop.inbox.pop) == b"1"
 
 
@@ -57,17 +57,17 @@ def test_one_wish_for_all_who_wait() -> None:
     until(lambda: loop.waiting(3), "three threads that wait")
     assert loop.wishes == 1
     assert wanted(loop.inbox)
-    loop.inbox.give([b"1"])
+    loop.inbox._give([b"1"])
     until(lambda: loop.waiting(2), "one that took it")
     assert wanted(loop.inbox)
     assert loop.wishes == 1
-    loop.inbox.give([b"2", b"3"])
+    loop.inbox._give([b"2", b"3"])
     assert sorted(taker.result(PATIENCE) for taker in takers) == [b"1", b"2", b"3"]
     assert not wanted(loop.inbox)
     later = in_thread(loop.inbox.wait, None)
     until(loop.waiting, "one more")
     assert loop.wishes == 2
-    loop.inbox.give([b"4"])
+    loop.inbox._give([b"4"])
     assert later.result(PATIENCE) == b"4"
 
 
@@ -77,7 +77,7 @@ def test_a_limit() -> None:
     with pytest.raises(TimeoutError, match=r"no message came within 0\.01 s"):
         loop.inbox.wait(0.01)
     assert loop.waiting(0)
-    assert not loop.inbox.wanted
+    assert not loop.inbox._wanted
 
 
 def test_the_end() -> None:
@@ -89,7 +89,7 @@ def test_the_end() -> None:
     for each in waiting:
         with pytest.raises(Closed, match="the object is not running"):
             each.result(PATIENCE)
-    loop.inbox.give([b"last"])
+    loop.inbox._give([b"last"])
     assert loop.inbox.wait(None) == b"last"
     with pytest.raises(Closed):
         loop.inbox.wait(None)
@@ -102,7 +102,7 @@ def test_check_comes_before_waiting() -> None:
         raise RuntimeError("not here")
 
     inbox = Inbox(lambda: None, refuse, "object")
-    inbox.give([b"1"])
+    inbox._give([b"1"])
     assert inbox.wait(None) == b"1"
     with pytest.raises(RuntimeError, match="not here"):
         inbox.wait(None)
@@ -114,7 +114,7 @@ def test_an_interruption_takes_nothing() -> None:
     with pytest.raises(KeyboardInterrupt), interrupting(loop.waiting):
         loop.inbox.wait(None)
     assert loop.waiting(0)
-    loop.inbox.give([b"1"])
+    loop.inbox._give([b"1"])
     assert loop.inbox.wait(0) == b"1"
 
 
@@ -125,7 +125,7 @@ def test_nothing_is_called_with_a_message_in_hand(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(loop.inbox, "_check", lambda: None)
     waiting = in_thread(loop.inbox.wait, None)
     until(loop.waiting, "a thread that waits")
-    loop.inbox.give([b"1"])
+    loop.inbox._give([b"1"])
     assert waiting.result(PATIENCE) == b"1"
 
 
@@ -169,11 +169,11 @@ def test_many_threads_take_each_once() -> None:
     given = 0
     while given < count:
         assert asked.acquire(timeout=PATIENCE)
-        while inbox.wanted and given < count:
+        while inbox._wanted and given < count:
             burst = min(1 + given % 7, count - given)
-            inbox.give(range(given, given + burst))
+            inbox._give(range(given, given + burst))
             given += burst
-    inbox.give([None] * len(takers))
+    inbox._give([None] * len(takers))
     for taker in takers:
         taker.result(PATIENCE)
     assert found == Counter(range(count))

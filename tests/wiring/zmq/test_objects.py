@@ -271,17 +271,13 @@ def test_both_generations_of_send() -> None:
         assert [later.receive(block=1)[1], later.receive()[1]] == [b"1", b"2"]
 
 
-def test_unknown_keywords_of_send() -> None:
-    """A keyword of neither is told the right one; a message that is missing is named."""
+def test_keywords_of_send_that_miss() -> None:
+    """A message that is missing is named, and one that is given by both names is refused."""
     with pair() as (zmq, exchange):
-        with pytest.raises(TypeError, match=r"send\(\) got an unexpected keyword argument 'message': did you mean"):
-            zmq.send(exchange, message=b"x")  # type: ignore[call-arg]
-        with pytest.raises(TypeError, match=r"send\(\) misses 'msg'"):
+        with pytest.raises(TypeError, match="missing argument 'msg'"):
             zmq.send(exchange)
         with pytest.raises(TypeError, match=r"'msg' and 'py_message', which are one and the same"):
             zmq.send(exchange, b"x", py_message=b"x")
-    with pyzmq.Zmq() as later, pytest.raises(TypeError, match=r"did you mean 'block'\?"):
-        later.send(0, b"x", blocking=True)  # type: ignore[call-arg]
 
 
 def test_masks() -> None:

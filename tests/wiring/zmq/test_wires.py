@@ -63,24 +63,16 @@ def test_both_generations(make: Make) -> None:
 
 
 @BOTH
-def test_unknown_keywords(make: Make) -> None:
-    """A keyword of neither is told the one that is meant."""
-    with pytest.raises(TypeError, match=rf"{make.__name__}\(\) got .*'hostnam': did you mean 'hostname'\?"):
-        make(hostnam="127.0.0.1")
+def test_keywords_of_both(make: Make) -> None:
+    """A parameter that is given by both of its names is refused, and one that is not given is named."""
     with pytest.raises(TypeError, match="'hostname' and 'host', which are one and the same"):
         make("127.0.0.1", host="127.0.0.1")
     with make() as zmq:
-        with pytest.raises(TypeError, match=r"create_exchange\(\) got .*'exchange': did you mean 'exchange_name'\?"):
-            zmq.create_exchange(exchange="E")
-        with pytest.raises(TypeError, match=r"create_exchange\(\) got .*'address': it takes name, scope, interface"):
-            zmq.create_exchange("E", address="127.0.0.1")
-        with pytest.raises(TypeError, match=r"create_exchange\(\) misses 'name'"):
+        with pytest.raises(TypeError, match="'name' and 'queue_name', which are one and the same"):
+            zmq.create_queue("Q", queue_name="Q")
+        with pytest.raises(TypeError, match="missing argument 'name'"):
             zmq.create_exchange()
-        with pytest.raises(TypeError, match=r"create_queue\(\) got .*'hwn': did you mean 'hwm'\?"):
-            zmq.create_queue("Q", hwn=3)
-        with pytest.raises(TypeError, match=r"bind\(\) got .*'exchange_name': did you mean 'exchange'\?"):
-            zmq.bind(exchange_name="E", queue="Q")
-        with pytest.raises(TypeError, match=r"bind\(\) misses 'queue'"):
+        with pytest.raises(TypeError, match="'queue'"):
             zmq.bind("E")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from redpoll.errors import UsageError
 from redpoll.wiring.names import NO_LIMIT as ENDLESS
@@ -18,11 +18,16 @@ __all__ = [
     "SCOPE_PROCESS",
     "STYLE_DATA_DISTRIBUTION",
     "STYLE_LOAD_BALANCING",
+    "UNSET",
     "check_swap",
+    "either",
     "limits_of",
     "scope_of",
     "style_of",
 ]
+
+UNSET: Final[Any] = type("Unset", (), {"__repr__": lambda _: "..."})()
+"""Not given; None has a meaning for some parameters."""
 
 SCOPE_LOCAL: Final = 1
 """The name is known to the object that made it."""
@@ -53,6 +58,21 @@ NO_SWAP: Final = 0
 
 _SCOPES: Final = {SCOPE_LOCAL: Scope.LOCAL, SCOPE_PROCESS: Scope.PROCESS, SCOPE_GLOBAL: Scope.GLOBAL}
 _STYLES: Final = {STYLE_DATA_DISTRIBUTION: Style.DISTRIBUTE, STYLE_LOAD_BALANCING: Style.BALANCE}
+
+
+def either(name: str, value: Any, other: str, later: Any) -> Any:
+    """Return the value of a parameter that has one name in each generation.
+
+    Raises:
+        TypeError: Both were given, or neither.
+    """
+    if later is not UNSET:
+        if value is not UNSET and value is not None:
+            raise TypeError(f"got {name!r} and {other!r}, which are one and the same")
+        return later
+    if value is UNSET:
+        raise TypeError(f"missing argument {name!r}")
+    return value
 
 
 def scope_of(value: object) -> Scope:

@@ -14,7 +14,6 @@ from redpoll.blocking.loop_thread import AT_EXIT, LoopThread, enter
 from redpoll.blocking.resident import when_dropped
 from redpoll.errors import Closed, NameTaken, UsageError
 from redpoll.wiring.names import Scope, check_name
-from redpoll.wiring.zmq.feeder import Feeder
 from redpoll.wiring.zmq.inbox import Inbox
 from redpoll.wiring.zmq.interfaces import NOWHERE, Place
 from redpoll.wiring.zmq.outbox import Outbox, as_bytes
@@ -68,11 +67,10 @@ class House:
     def __init__(self, make: Callable[[Place], Wiring], label: str, gaps: bool) -> None:
         self._make = make
         self._label = label
-        self.inbox = Inbox(self._want, self.check_blocking, label)
+        self.inbox = Inbox(self._want, self.check_blocking, label, numbered=gaps)
         self.outboxes: dict[int, Outbox] = {}
         self.closed = False
         self._gaps = gaps
-        self._feeder = Feeder(self.inbox, gaps)
         # Reentrant: a signal handler may run while its thread holds it.
         self._life = threading.RLock()
         self._made: dict[tuple[Kind, str], _Made] = {}
@@ -275,7 +273,7 @@ class House:
             self.outboxes[made.number] = Outbox(exchange, thread.handover)
         else:
             queue = await wiring.create_queue(made.name, gaps=self._gaps, **made.options)
-            self._feeder.add(made.number, queue)
+            self.inbox.add(made.number, queue)
 
     def bind(self, exchange: str, queue: str, options: dict[str, Any]) -> None:
         """See `Wires.bind`."""
@@ -319,7 +317,7 @@ class House:
 
     def look(self) -> Any:
         """Fetch messages from the loop; return one, or None if there is none."""
-        self._started().run(self._feeder.feed)
+        self._started().run(self.inbox.feed)
         try:
             for found in self.inbox.pop:
                 return found
@@ -330,13 +328,13 @@ class House:
     def mask(self, gaps: bool) -> None:
         """Hand over gaps or drop them."""
         self.check()
-        self._feeder.gaps = gaps
+        self.inbox.gaps = gaps
 
     def _want(self) -> None:
         """Request messages from the loop, as a thread waits."""
         if self._thread is None:
             raise Closed(self._label)
-        self._thread.handover.post(self._feeder.want)
+        self._thread.handover.post(self.inbox.want)
 
 
 def _at(place: Place) -> str:

@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat, zip_longest
+from typing import Any, Final
 
 from redpoll.blocking.thread_queue import Slot, ThreadQueue
+from redpoll.errors import Closed
 from redpoll.locks import new_lock
+from redpoll.wiring.names import Gap
+from redpoll.wiring.queue import Queue
+from redpoll.wiring.zmq.constants import MESSAGE_DATA, MESSAGE_GAP
 
-__all__ = ["Inbox"]
+__all__ = ["BURST", "Inbox"]
+
+#: Maximum messages handed to threads at a time; the queue's senders get credit for them once threads have taken them.
+BURST: Final = 1024
+
+_NONE: Final = object()
 
 
 class Inbox(ThreadQueue[Any]):
-    """Received messages for the threads of one object, in order.
+    """Received messages for the threads of one object, in order; those of several queues in turn.
 
     The loop hands over a burst when a thread finds no message; for their sender, the messages in it have been received.
 
     Args:
-        want: Called, on any thread, when one waits and there is no message: the loop is to `give` when it can.
+        ask: Called, on any thread, when one waits and there is no message: `want` is to be called on the loop.
         check: Called before a thread waits; raises if waiting is not allowed.
         name: Name of the object, for errors.
+        numbered: Hand over messages with the number of their queue, and gaps; if False, bytes only.
 
     Attributes:
+        gaps: Hand over gaps; if False, they are dropped.
         pop: Takes the first message, as ``for item in pop``; raises `IndexError` if there is none. Ctrl-C interrupts at
             calls, and a step of a loop makes none: it takes a message completely or not at all.
     """
 
-    def __init__(self, want: Callable[[], None], check: Callable[[], None], name: str) -> None:
+    def __init__(
+        self, ask: Callable[[], None], check: Callable[[], None], name: str, *, numbered: bool = False
+    ) -> None:
         super().__init__(name)
-        self._want = want
-        self._may_wait = check
+        # Called as methods of the base.
+        self._ask = ask  # type: ignore[method-assign]
+        self._check = check  # type: ignore[method-assign]
+        self._numbered = numbered
+        self.gaps = False
         self.pop: Iterator[Any] = iter(self._ready.popleft, object())
+        self._queues: dict[int, Queue] = {}
+        self._turn = 0
+        #: True if threads wait for messages that have not arrived; True if a call of `want` is scheduled.
+        self._hungry = False
+        self._soon = False
 
     # For threads
 
@@ -58,19 +81,10 @@ class Inbox(ThreadQueue[Any]):
                 except IndexError:
                     pass
                 if not self._wait(slot, deadline):
-                    self._late(timeout)
+                    raise TimeoutError(f"no message came within {timeout:g} s")  # noqa: TRY301  # it has taken none
         except BaseException:
             self.put_back(slot)
             raise
-
-    def _late(self, timeout: float | None) -> NoReturn:
-        raise TimeoutError(f"no message came within {timeout:g} s")
-
-    def _check(self) -> None:
-        self._may_wait()
-
-    def _ask(self) -> None:
-        self._want()
 
     def _lose_interest(self) -> None:
         """Do nothing: the loop hands later messages to threads that wait then."""
@@ -83,14 +97,59 @@ class Inbox(ThreadQueue[Any]):
 
     # For the loop
 
-    @property
-    def wanted(self) -> bool:
-        """True if more threads wait than there are messages. If not, the next one that waits asks again."""
-        return self._wanted
+    def add(self, number: int, queue: Queue) -> None:
+        """Add a queue, with its number."""
+        self._queues[number] = queue
+        queue.watch(self._arrived)
 
-    def give(self, items: Collection[Any]) -> None:
-        """Hand messages over. The loop checks afterwards whether more are `wanted`."""
-        self._give(items)
+    def want(self) -> None:
+        """Hand over available messages, or the next ones to arrive, while threads wait."""
+        self._soon = False
+        while self._wanted:
+            if not self.feed():
+                self._hungry = True
+                return
+        self._hungry = False
+
+    def _arrived(self) -> None:
+        """Note new messages, or the end of a queue."""
+        if self._hungry and not self._soon:
+            # Later, so that messages of the same turn are handed over together.
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self.want)
+
+    def feed(self) -> bool:
+        """Hand over a burst of available messages; return False if there are none."""
+        found = [taken for number, queue in self._queues.items() if (taken := self._take(number, queue))]
+        if not found:
+            return False
+        if len(found) == 1:
+            self._give(found[0])
+        else:
+            # One of each queue in turn, beginning with another queue each time.
+            self._turn = (self._turn + 1) % len(found)
+            mixed = chain.from_iterable(zip_longest(*found[self._turn :], *found[: self._turn], fillvalue=_NONE))
+            self._give([each for each in mixed if each is not _NONE])
+        return True
+
+    def _take(self, number: int, queue: Queue) -> list[Any]:
+        while True:
+            try:
+                taken: list[Any] = queue.receive_many_nowait(BURST)
+            except Closed:
+                return []
+            if not taken or not self._numbered:
+                return taken
+            if Gap not in set(map(type, taken)):
+                return list(zip(repeat(number), taken, repeat(MESSAGE_DATA)))
+            found = [
+                (number, each, MESSAGE_GAP if isinstance(each, Gap) else MESSAGE_DATA)
+                for each in taken
+                if self.gaps or not isinstance(each, Gap)
+            ]
+            # Gaps alone, which were not requested, do not count.
+            if found:
+                return found
 
     def close(self) -> None:
         """End: waiting threads are told once no message is left."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from _thread import start_new_thread
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import Final
 
 from redpoll.errors import UsageError
-from redpoll.wiring.zmq.constants import MESSAGE_DATA, MESSAGE_GAP, STYLE_LOAD_BALANCING
-from redpoll.wiring.zmq.keywords import UNSET, Names
+from redpoll.wiring.names import Gap
+from redpoll.wiring.zmq.constants import MESSAGE_DATA, MESSAGE_GAP, STYLE_LOAD_BALANCING, UNSET, either
 from redpoll.wiring.zmq.outbox import Data
 from redpoll.wiring.zmq.wires import Wires
-
-if TYPE_CHECKING:
-    from redpoll.wiring.names import Gap
 
 __all__ = ["ZMQ", "Zmq"]
 
@@ -20,19 +16,6 @@ __all__ = ["ZMQ", "Zmq"]
 _NOTHING: Final = (0, b"", 0)
 
 _NOTIFICATIONS: Final = (MESSAGE_DATA, MESSAGE_GAP, MESSAGE_DATA | MESSAGE_GAP)
-
-_SEND: Final = Names("send", "exchange_id", "msg", exchange="exchange_id", py_message="msg")
-_LATER_SEND: Final = Names("send", "exchange", "py_message", "block", exchange_id="exchange", msg="py_message")
-
-
-class _EarlierNames(TypedDict, total=False):
-    exchange_id: int
-    msg: Data
-
-
-class _LaterNames(TypedDict, total=False):
-    exchange: int
-    py_message: Data
 
 
 class ZMQ(Wires):
@@ -45,14 +28,17 @@ class ZMQ(Wires):
         self,
         exchange_id: int = UNSET,
         msg: Data = UNSET,
-        **other: Unpack[_LaterNames],
+        *,
+        exchange: int = UNSET,
+        py_message: Data = UNSET,
     ) -> None:
         """Send a message to an exchange; wait while a bound queue has no room.
 
         Args:
             exchange_id: The number that `create_exchange` returned.
             msg: The message, which is copied unless it is `bytes`.
-            **other: `exchange` for `exchange_id`, `py_message` for `msg`.
+            exchange: `exchange_id`, in the later generation.
+            py_message: `msg`, in the later generation.
 
         When the call returns, the message was handed to the loop thread. Without a bound queue it is dropped, or, if the
         exchange balances, waits for one. Ctrl-C ends the wait; the message was then not sent, or had just been sent.
@@ -63,25 +49,11 @@ class ZMQ(Wires):
             MessageTooLarge: It is above `Config.max_message_size`.
         """
         outbox = self._outboxes.get(exchange_id)
-        if (
-            outbox is None
-            or type(msg) is not bytes
-            or len(msg) > outbox.small
-            or other
-            or len(outbox.waiting) >= outbox.room
-        ):
-            exchange_id, msg = _SEND.read(other, exchange_id=exchange_id, msg=msg)
-            self._house.send(exchange_id, msg)
-            return
-        try:
-            outbox.waiting.append(msg)
-            if not outbox.woken:
-                outbox.wake()
-        except UsageError:
-            raise
-        except BaseException:  # Ctrl-C, maybe before it was woken
-            start_new_thread(outbox.wake, ())
-            raise
+        if outbox is not None and py_message is UNSET and outbox.takes(msg):
+            outbox.post(msg)
+        else:
+            number = either("exchange_id", exchange_id, "exchange", exchange)
+            self._house.send(number, either("msg", msg, "py_message", py_message))
 
     def receive(self, *, timeout: float | None = None) -> bytes:
         """Wait for the next message of any queue of this object; queues take turns.
@@ -117,7 +89,9 @@ class Zmq(Wires):
         exchange: int = UNSET,
         py_message: Data = UNSET,
         block: bool | int = True,
-        **other: Unpack[_EarlierNames],
+        *,
+        exchange_id: int = UNSET,
+        msg: Data = UNSET,
     ) -> int:
         """Send a message to an exchange.
 
@@ -125,7 +99,8 @@ class Zmq(Wires):
             exchange: The number that `create_exchange` returned.
             py_message: The message, which is copied unless it is `bytes`.
             block: Wait for room (default), and for a queue if the exchange balances.
-            **other: `exchange_id` for `exchange`, `msg` for `py_message`.
+            exchange_id: `exchange`, in the earlier generation.
+            msg: `py_message`, in the earlier generation.
 
         Returns:
             1; or 0 if there was no room, without `block`: it was not sent.
@@ -138,25 +113,12 @@ class Zmq(Wires):
             MessageTooLarge: It is above `Config.max_message_size`.
         """
         outbox = self._outboxes.get(exchange)
-        if (
-            outbox is None
-            or type(py_message) is not bytes
-            or len(py_message) > outbox.small
-            or other
-            or len(outbox.waiting) >= outbox.room
-        ):
-            exchange, py_message = _LATER_SEND.read(other, exchange=exchange, py_message=py_message)
-            return 1 if self._house.send(exchange, py_message, wait=bool(block)) else 0
-        try:
-            outbox.waiting.append(py_message)
-            if not outbox.woken:
-                outbox.wake()
-        except UsageError:
-            raise
-        except BaseException:  # Ctrl-C, maybe before it was woken
-            start_new_thread(outbox.wake, ())
-            raise
-        return 1
+        if outbox is not None and msg is UNSET and outbox.takes(py_message):
+            outbox.post(py_message)
+            return 1
+        number = either("exchange", exchange, "exchange_id", exchange_id)
+        message = either("py_message", py_message, "msg", msg)
+        return 1 if self._house.send(number, message, wait=bool(block)) else 0
 
     def receive(self, block: bool | int = True, *, timeout: float | None = None) -> tuple[int, bytes | Gap, int]:
         """Return the next message of any queue of this object; queues take turns.

@@ -29,9 +29,8 @@ LARGE_BYTES: Final = 8 * 2**20
 class Outbox:
     """Accepts messages of threads for an exchange.
 
-    A thread appends to `waiting` while it has fewer than `room` messages, and wakes the loop unless it is `woken`. `room` is
-    that of the exchange when the loop looked last; without room, a thread asks the loop. Large messages, and objects other
-    than bytes, are handed over by `put`.
+    A thread posts while fewer than `room` messages wait, which is that of the exchange when the loop looked last; without
+    room, a thread asks the loop. Large messages, and objects other than bytes, are handed over by `put`.
 
     Args:
         exchange: The exchange.
@@ -40,7 +39,7 @@ class Outbox:
     Attributes:
         waiting: Messages that the loop has not seen.
         room: Maximum messages in `waiting`.
-        small: Maximum size in bytes of a message that is appended; larger ones are handed over by `put`.
+        small: Maximum size in bytes of a message that is posted.
         woken: True if the loop's look is scheduled.
     """
 
@@ -61,6 +60,22 @@ class Outbox:
 
     # For threads
 
+    def takes(self, message: Any) -> bool:
+        """Return True if a message may be posted: it is small, and there is room."""
+        return type(message) is bytes and len(message) <= self.small and len(self.waiting) < self.room
+
+    def post(self, message: Any) -> None:
+        """Hand over a message that it `takes`. If Ctrl-C interrupts it, the message is sent, or was not handed over."""
+        try:
+            self.waiting.append(message)
+            if not self.woken:
+                self.wake()
+        except UsageError:
+            raise
+        except BaseException:  # Ctrl-C, maybe before it was woken
+            start_new_thread(self.wake, ())
+            raise
+
     def put(self, message: bytes) -> bool:
         """Hand over a message of any legal size; return False if there is no room.
 
@@ -76,9 +91,7 @@ class Outbox:
                 if self._large and self._large + len(message) > LARGE_BYTES:
                     return False
                 self._large += len(message)
-        self.waiting.append(message)
-        if not self.woken:
-            self.wake()
+        self.post(message)
         return True
 
     def wake(self) -> None:

@@ -4,64 +4,35 @@ from __future__ import annotations
 
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self
 
 from redpoll.address import Address
 from redpoll.checks import seconds
 from redpoll.config import Config
 from redpoll.errors import ConfigError, UsageError
+from redpoll.tls import TLS
 from redpoll.wiring.wiring import Wiring
 from redpoll.wiring.zmq.constants import (
     NO_SWAP,
     SCOPE_LOCAL,
     STYLE_DATA_DISTRIBUTION,
+    UNSET,
     check_swap,
+    either,
     limits_of,
     scope_of,
     style_of,
 )
 from redpoll.wiring.zmq.house import House
 from redpoll.wiring.zmq.interfaces import ANYWHERE, NOWHERE, Place, directory_at, place_of
-from redpoll.wiring.zmq.keywords import UNSET, Names
-
-if TYPE_CHECKING:
-    from redpoll.tls import TLS
 
 __all__ = ["Wires"]
-
-
-class _Host(TypedDict, total=False):
-    host: str | Address | None
-
-
-class _ExchangeNames(TypedDict, total=False):
-    exchange_name: str
-    location: str | None
-
-
-class _NoNames(TypedDict):
-    pass
-
-
-class _QueueNames(TypedDict, total=False):
-    queue_name: str
-    location: str | None
-
-
-_CREATE_EXCHANGE = Names(
-    "create_exchange", "name", "scope", "interface", "style", exchange_name="name", location="interface"
-)
-_CREATE_QUEUE = Names(
-    "create_queue", "name", "scope", "interface", "hwm", "lwm", "swap", queue_name="name", location="interface"
-)
-_BIND = Names("bind", "exchange", "queue", "exchange_options", "queue_options", "wait")
-_OPTIONS = ("hostname", "interface", "advertise", "tls", "encryption", "token", "bind_timeout", "config")
 
 
 class Wires:
     """Base of both classes of the old module: exchanges and queues, bound by name, for plain threads.
 
-    Both accept the keywords of both generations. Another keyword raises `TypeError`, which suggests the right one.
+    Both accept the keywords of both generations.
 
     Every method may be called from any thread; any number of threads may send and receive at the same time.
 
@@ -75,7 +46,7 @@ class Wires:
         token: The secret that the directory requires, and that objects require of each other over the network; None for none.
         bind_timeout: Seconds that `bind` waits for a name (default 5).
         config: Options of the node below.
-        **other: `host`, which is `hostname` by its later name.
+        host: `hostname` by its later name.
 
     It starts to listen when that is needed: with the first name of a wider scope than LOCAL, or the first `bind`. A dropped
     object is closed, with a `ResourceWarning`; at the end of the program all are closed.
@@ -95,10 +66,9 @@ class Wires:
         token: str | bytes | None = None,
         bind_timeout: float = 5.0,
         config: Config | None = None,
-        **other: Unpack[_Host],
+        host: str | Address | None = UNSET,
     ) -> None:
-        label = type(self).__name__
-        (hostname,) = Names(label, *_OPTIONS, host="hostname").read(other, hostname=hostname)
+        hostname = either("hostname", hostname, "host", host)
         problem = seconds(bind_timeout)
         if problem is not None:
             raise ConfigError("bind_timeout", bind_timeout, problem)
@@ -120,7 +90,7 @@ class Wires:
                 host = "127.0.0.1" if near else ANYWHERE
             return Wiring(directory, host=host, port=port, **options)
 
-        self._house = House(make, f"{label} object", self._gaps)
+        self._house = House(make, f"{type(self).__name__} object", self._gaps)
         self._house.watch(self)
         self._outboxes = self._house.outboxes
         self._pop = self._house.inbox.pop
@@ -133,7 +103,9 @@ class Wires:
         scope: int = SCOPE_LOCAL,
         interface: str | None = None,
         style: int = UNSET,
-        **other: Unpack[_ExchangeNames],
+        *,
+        exchange_name: str = UNSET,
+        location: str | None = UNSET,
     ) -> int:
         """Create an exchange, to which this object sends.
 
@@ -144,7 +116,8 @@ class Wires:
                 "" is loopback if the directory is there or there is none, and every address otherwise; without a port, any
                 free one. The prefix "zmq.tcp://" is allowed. An object listens at one address.
             style: `STYLE_DATA_DISTRIBUTION`, which is the default of `ZMQ`, or `STYLE_LOAD_BALANCING`, that of `Zmq`.
-            **other: `exchange_name` for `name`, `location` for `interface`.
+            exchange_name: `name`, in the first generation.
+            location: `interface`, in the second one.
 
         Returns:
             Its number, from 0, for `send`; that of the existing one, if it was created before.
@@ -155,10 +128,9 @@ class Wires:
             UsageError: An argument is invalid.
             ConfigError: It cannot listen there; off loopback `tls`, or ``encryption=False``, is required.
         """
-        name, interface = _CREATE_EXCHANGE.read(other, name=name, interface=interface)
-        chosen = style_of(self._style if style is UNSET else style)
-        options = {"scope": scope_of(scope), "style": chosen}
-        return self._house.create("exchange", name, place_of(interface), options)
+        options = {"scope": scope_of(scope), "style": style_of(self._style if style is UNSET else style)}
+        place = place_of(either("interface", interface, "location", location))
+        return self._house.create("exchange", either("name", name, "exchange_name", exchange_name), place, options)
 
     def create_queue(
         self,
@@ -168,7 +140,9 @@ class Wires:
         hwm: int | None = None,
         lwm: int | None = None,
         swap: int = NO_SWAP,
-        **other: Unpack[_QueueNames],
+        *,
+        queue_name: str = UNSET,
+        location: str | None = UNSET,
     ) -> int:
         """Create a queue, from which this object receives.
 
@@ -180,7 +154,8 @@ class Wires:
                 limit, also in bytes; otherwise that is 64 MiB.
             lwm: Number of messages at which the sender continues; None (default) is half of `hwm`.
             swap: `NO_SWAP`.
-            **other: `queue_name` for `name`, `location` for `interface`.
+            queue_name: `name`, in the first generation.
+            location: `interface`, in the second one.
 
         Returns:
             Its number, from 1; that of the existing one, if it was created before.
@@ -188,20 +163,19 @@ class Wires:
         Raises:
             NameTaken: As for `create_exchange`; also `DirectoryUnavailable`, `UsageError` and `ConfigError`.
         """
-        name, interface = _CREATE_QUEUE.read(other, name=name, interface=interface)
         check_swap(swap)
         options = {"scope": scope_of(scope), "limits": limits_of(hwm, lwm)}
-        return self._house.create("queue", name, place_of(interface), options)
+        place = place_of(either("interface", interface, "location", location))
+        return self._house.create("queue", either("name", name, "queue_name", queue_name), place, options)
 
     def bind(
         self,
-        exchange: str = UNSET,
-        queue: str = UNSET,
+        exchange: str,
+        queue: str,
         exchange_options: None = None,
         queue_options: None = None,
         *,
         wait: float | None = UNSET,
-        **other: Unpack[_NoNames],
     ) -> None:
         """Bind an exchange to a queue: messages sent after this call arrive.
 
@@ -212,7 +186,6 @@ class Wires:
             queue_options: None.
             wait: Seconds for names to appear; unset is `bind_timeout`, None is no limit, 0 looks them up once. A lookup may
                 take `bind_timeout`, if the directory does not answer, or has just started.
-            **other: None; an error names the parameter that was meant.
 
         A second call for the same names does nothing. Ctrl-C ends the wait.
 
@@ -221,7 +194,6 @@ class Wires:
             DirectoryUnavailable: The directory does not answer.
             UsageError: An argument is invalid.
         """
-        exchange, queue = _BIND.read(other, exchange=exchange, queue=queue)
         for key, value in (("exchange_options", exchange_options), ("queue_options", queue_options)):
             if value is not None:
                 raise UsageError(f"bind() has no {key} here, so {value!r} cannot be kept to", "leave them out")
