@@ -16,7 +16,7 @@ from redpoll.wiring.inlet import Source
 from redpoll.wiring.names import Gap, Limits, Scope
 from redpoll.wiring.waiting import Waiters
 
-__all__ = ["Messages", "Queue", "QueueStats"]
+__all__ = ["Queue", "QueueStats"]
 
 #: Maximum messages taken from one pipe at a time while others have messages too; these alternate one by one.
 _SHARE = 32
@@ -191,9 +191,18 @@ class Queue:
         """Set a function that is called on the loop when messages arrive or the queue closes; it must return soon."""
         self._watcher = arrived
 
-    def __aiter__(self) -> Messages:
+    def __aiter__(self) -> Queue:
         """Iterate over messages until the queue is deleted or its wiring closed. Cancelling a step loses none."""
-        return Messages(self)
+        return self
+
+    async def __anext__(self) -> Any:
+        """Return the next message."""
+        for message in self._batch:
+            return message
+        try:
+            return await self._next(None)
+        except Closed:
+            raise StopAsyncIteration from None
 
     async def delete(self) -> None:
         """Delete the queue: its pipes end, its name is free, and its waiting messages are dropped."""
@@ -369,25 +378,3 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r} {self._scope.value}>"
-
-
-class Messages:
-    """Iterator over the messages of a queue: `async for message in queue`."""
-
-    __slots__ = ("_queue",)
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-
-    def __aiter__(self) -> Messages:
-        return self
-
-    async def __anext__(self) -> Any:
-        """Return the next message."""
-        queue = self._queue
-        for message in queue._batch:
-            return message
-        try:
-            return await queue._next(None)
-        except Closed:
-            raise StopAsyncIteration from None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import socket
-from ipaddress import ip_address
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError
+from redpoll.wiring.directory.entries import stays_here
 
 __all__ = ["WILDCARDS", "advertised", "check_reach", "is_here"]
 
 #: Hosts that denote all interfaces.
 WILDCARDS = frozenset(("0.0.0.0", "::"))  # noqa: S104
-
-_LOCAL = "localhost"
 
 
 def advertised(text: str) -> tuple[str, int]:
@@ -36,13 +34,12 @@ def advertised(text: str) -> tuple[str, int]:
 
 def is_here(address: Address) -> bool | None:
     """Return True if an address is of this machine; None if telling requires a name lookup."""
-    if address.kind != "tcp" or address.host == _LOCAL or address.is_loopback:
+    if stays_here(address):
         return True
     if address.is_name:
         return None
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((address.host, 0))
     except OSError:
         return False
@@ -57,14 +54,8 @@ def check_reach(hosts: tuple[str, ...], advertise: tuple[str, int] | None, direc
     Raises:
         ConfigError: Only this machine can reach the address.
     """
-    if directory is None or is_here(directory) is not False:
-        return
     name, host = ("host", hosts[0]) if advertise is None else ("advertise", advertise[0])
-    address = Address.of_host(host)
-    loopback = address.kind != "tcp" or address.host == _LOCAL
-    if not loopback and not address.is_name:
-        loopback = ip_address(address.host.partition("%")[0]).is_loopback
-    if loopback:
+    if directory is not None and is_here(directory) is False and stays_here(Address.of_host(host)):
         raise ConfigError(
             name,
             host,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from redpoll.address import Address
 from redpoll.errors import UsageError
-from redpoll.wiring.directory.entries import Entry, Kind, key_of, place_problem
+from redpoll.wiring.directory.entries import KINDS, Entry, Key, Kind, key_of, place_problem
 from redpoll.wiring.names import Style
 
 __all__ = ["Settings", "read_settings"]
@@ -76,32 +77,45 @@ class _WrongError(Exception):
         self.hint = hint
 
 
+_TEXT = (lambda value: isinstance(value, str) and value != ""), "text"
+
+#: By option: a test of its value, and what the value must be.
+_OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
+    {
+        "host": _TEXT,
+        "port": (lambda value: type(value) is int and 0 <= value <= 65_535, "0 to 65535"),
+        "lease": (lambda value: type(value) in {int, float} and 0.1 <= value <= 3600, "0.1 to 3600 seconds"),
+        "token_file": _TEXT,
+        "tls": _TEXT,
+        "ca": _TEXT,
+        "plain": (lambda value: type(value) is bool, "true or false"),
+    }
+)
+
+_FILES = frozenset(("token_file", "tls", "ca"))
+
+
 def _settings(said: Mapping[str, Any], folder: Path) -> Settings:
     options: dict[str, Any] = {}
-    entries: dict[tuple[str, str], Entry] = {}
+    entries: dict[Key, Entry] = {}
     for key, value in said.items():
-        if key in _OPTIONS:
-            options[key] = _OPTIONS[key](key, value)
-        elif key in {"exchange", "queue"}:
-            for place, table in enumerate(_tables(key, value)):
-                entry = _entry(key, f"{key}[{place}]", table)  # type: ignore[arg-type]  # it is one of them
+        if key in KINDS:
+            if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+                raise _WrongError(key, "is no list of tables", f"write [[{key}]] above each")
+            for place, table in enumerate(value):
+                entry = _entry(key, f"{key}[{place}]", table)
                 if entry.key in entries:
                     raise _WrongError(f"{key}[{place}].name", f"{entry.name!r} is there twice")
                 entries[entry.key] = entry
-        else:
-            raise _WrongError(
-                key, "there is no such option", f"there are {', '.join((*_OPTIONS, 'exchange', 'queue'))}"
-            )
-    for key in _FILES & options.keys():
-        if not (key == "ca" and options[key] == "system"):
-            options[key] = str(folder / options[key])
+            continue
+        if key not in _OPTIONS:
+            raise _WrongError(key, "there is no such option", f"there are {', '.join((*_OPTIONS, *KINDS))}")
+        is_valid, what = _OPTIONS[key]
+        if not is_valid(value):
+            raise _WrongError(key, f"must be {what}")
+        is_file = key in _FILES and (key, value) != ("ca", "system")
+        options[key] = str(folder / value) if is_file else value
     return Settings(**options, entries=tuple(entries.values()))
-
-
-def _tables(key: str, value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise _WrongError(key, "is no list of tables", f"write [[{key}]] above each")
-    return value
 
 
 def _entry(kind: Kind, where: str, table: Mapping[str, Any]) -> Entry:
@@ -109,17 +123,15 @@ def _entry(kind: Kind, where: str, table: Mapping[str, Any]) -> Entry:
     for key in table:
         if key not in known:
             raise _WrongError(f"{where}.{key}", "there is no such key", f"there are {', '.join(known)}")
-    for key in ("name", "address"):
+    checks: Mapping[str, Callable[[Any], Any]] = {"name": partial(key_of, kind), "address": Address.parse}
+    for key, check in checks.items():
         if key not in table:
             raise _WrongError(f"{where}.{key}", "it is missing")
-    try:
-        key_of(kind, table["name"])
-    except UsageError as error:
-        raise _WrongError(f"{where}.name", error.text, error.hint) from error
-    try:
-        address = Address.parse(table["address"])
-    except UsageError as error:
-        raise _WrongError(f"{where}.address", error.text, error.hint) from error
+        try:
+            check(table[key])
+        except UsageError as error:
+            raise _WrongError(f"{where}.{key}", error.text, error.hint) from error
+    address = Address.parse(table["address"])
     problem = place_problem(address)
     if problem is not None:
         raise _WrongError(f"{where}.address", f"{address}: {problem}")
@@ -128,42 +140,3 @@ def _entry(kind: Kind, where: str, table: Mapping[str, Any]) -> Entry:
     if style is not None and style not in styles:
         raise _WrongError(f"{where}.style", f"{style!r} is no style", f"there are {', '.join(styles)}")
     return Entry(kind, table["name"], address, style, static=True)
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise _WrongError(key, "must be text")
-    return value
-
-
-def _port(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65_535:
-        raise _WrongError(key, "must be 0 to 65535")
-    return value
-
-
-def _seconds(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 3600:
-        raise _WrongError(key, "must be 0.1 to 3600 seconds")
-    return float(value)
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _WrongError(key, "must be true or false")
-    return value
-
-
-_FILES = frozenset(("token_file", "tls", "ca"))
-
-_OPTIONS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
-    {
-        "host": _text,
-        "port": _port,
-        "lease": _seconds,
-        "token_file": _text,
-        "tls": _text,
-        "ca": _text,
-        "plain": _flag,
-    }
-)
