@@ -140,7 +140,7 @@ async def test_wired_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(100):
             await far.create_queue(f"{number}")
         most = now = 0
-        bind = near._board.more_words["bind"]
+        bind = near._board.words["bind"]
 
         async def bound(*asked: Any) -> Any:
             nonlocal most, now
@@ -151,7 +151,7 @@ async def test_wired_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
             finally:
                 now -= 1
 
-        near._board.more_words["bind"] = bound
+        near._board.words["bind"] = bound
         binding = [asyncio.ensure_future(far.bind("E", f"{number}", wait=PATIENCE)) for number in range(100)]
         await until(lambda: most == 10)
         for each in binding[70:]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.joining import attach, leave
 from redpoll.wiring.names import Scope, check_name
 from redpoll.wiring.protocol import check_answer, field, refusal
+from redpoll.wiring.registry import Registry
 from redpoll.wiring.waiting import Turns
 
 __all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
@@ -38,11 +39,10 @@ _PATIENCE = 10.0
 class _Kept:
     """A request of a wiring that is gone: a join of a queue of its own, or, with None, a binding of two other names."""
 
-    __slots__ = ("identity", "join", "timer")
-
-    def __init__(self, join: Join | None, identity: bytes) -> None:
+    def __init__(self, join: Join | None, identity: bytes, end: Callable[[], object]) -> None:
         self.join = join
         self.identity = identity
+        self.end = end
         self.timer: asyncio.TimerHandle
 
 
@@ -51,24 +51,12 @@ class Binder:
 
     Args:
         board: The exchanges, queues and trunks of the wiring.
-        find: Resolves "exchange" or "queue" and a name to a trunk to its owner; raises `UnknownName`.
-        trouble: Returns the error that keeps an exchange and a queue, given their names, from being found; None if none is
-            known.
-        watch: Calls a function when another owner has a name, with its identity if that is known; returns a function that
-            ends the watch.
+        registry: Resolves and watches names.
     """
 
-    def __init__(
-        self,
-        board: Board,
-        find: Callable[..., Awaitable[Trunk]],
-        watch: Callable[[Kind, str, Callable[[bytes | None], object]], Callable[[], object]],
-        trouble: Callable[[str, str], RedpollError | None],
-    ) -> None:
+    def __init__(self, board: Board, registry: Registry) -> None:
         self._board = board
-        self._find = find
-        self._watch = watch
-        self._trouble = trouble
+        self._registry = registry
         self.bindings: dict[tuple[str, str], Binding] = {}
         #: The bindings that are about a name.
         self._about: dict[tuple[Kind, str], dict[Binding, None]] = {}
@@ -81,7 +69,7 @@ class Binder:
         self._turns = Turns(board.loop, AT_A_TIME)
         board.lost = self._trunk_lost
         board.unwired = self._unwired
-        board.more_words.update({"bind": self._asked, "unbind": self._asked_to_end, "unwired": self._told})
+        board.words.update({"bind": self._asked, "unbind": self._asked_to_end, "unwired": self._told})
 
     # For the wiring
 
@@ -126,7 +114,7 @@ class Binder:
         """Watch the names of a binding; at the limit of watches it retries by itself until others are cancelled."""
         try:
             for kind, name in _names(binding):
-                binding.watches.append(self._watch(kind, name, partial(self._moved, binding, kind)))
+                binding.watches.append(self._registry.watch(kind, name, partial(self._moved, binding, kind)))
         except BaseException as error:
             self._end_watches(binding)
             if not isinstance(error, WiringError):
@@ -151,7 +139,7 @@ class Binder:
                     if wait == 0 and binding.trouble is not None:
                         raise binding.trouble
         except TimeoutError:
-            trouble = binding.trouble or self._trouble(binding.exchange, binding.queue)
+            trouble = binding.trouble or self._registry.trouble(binding.exchange, binding.queue)
             if trouble is None:
                 raise WiringError(
                     f"{binding.exchange!r} was not wired to {binding.queue!r} within {wait or patience:g} s"
@@ -188,7 +176,7 @@ class Binder:
         if self.bindings.get((binding.exchange, binding.queue)) is binding:
             del self.bindings[binding.exchange, binding.queue]
             for about in _names(binding):
-                self._about[about].pop(binding)
+                del self._about[about][binding]
                 if not self._about[about]:
                     del self._about[about]
         self._end_watches(binding)
@@ -211,12 +199,9 @@ class Binder:
             if join is not None:
                 leave(join)
         if join is None and trunk is not None and trunk.up:
-            word = {"word": "unbind", "exchange": binding.exchange, "queue": binding.queue}
-            try:
+            with suppress(RedpollError):  # the owner ends it as soon as this wiring is gone
+                word = {"word": "unbind", "exchange": binding.exchange, "queue": binding.queue}
                 await trunk.request(word, _PATIENCE)
-            except RedpollError:
-                # The owner ends it as soon as this wiring is gone.
-                pass
 
     # Establishing a binding
 
@@ -261,7 +246,7 @@ class Binder:
         if exchange is not None:
             # A wiring of another process cannot bind, by way of this one, a name that it does not see itself.
             far = not any(holder is None or holder.sees_process for holder in binding.holders)
-            trunk = await self._find("queue", binding.queue, everywhere=far)
+            trunk = await self._registry.find("queue", binding.queue, everywhere=far)
             join = binding.join
             if join is None or join.exchange is not exchange:
                 join = binding.join = Join(exchange, binding.queue)
@@ -270,24 +255,19 @@ class Binder:
             async with trunk.turn:
                 return await attach(join, trunk, _PATIENCE)
         binding.join = None
-        trunk = await self._find("exchange", binding.exchange)
+        trunk = await self._registry.find("exchange", binding.exchange)
         queue = board.queues.get(binding.queue)
         key = binding.exchange, binding.queue
-        word = {
-            "word": "bind",
-            "exchange": binding.exchange,
-            "queue": binding.queue,
-            "here": queue is not None,
-            "everywhere": queue is not None and queue.scope is Scope.GLOBAL,
-        }
-        board.expected[key] = board.expected.get(key, 0) + 1
+        names = {"exchange": binding.exchange, "queue": binding.queue}
+        here = {"here": queue is not None, "everywhere": queue is not None and queue.scope is Scope.GLOBAL}
+        board.expected[key] += 1
         try:
             async with trunk.turn:
-                await trunk.request(word, _PATIENCE)
+                await trunk.request({"word": "bind", **names, **here}, _PATIENCE)
         except BaseException as error:
             if not isinstance(error, WiringError) and trunk.up:
                 # The owner may have carried it out nevertheless.
-                trunk.tell({"word": "unbind", "exchange": binding.exchange, "queue": binding.queue})
+                trunk.tell({"word": "unbind", **names})
             raise
         finally:
             board.expected[key] -= 1
@@ -406,7 +386,6 @@ class Binder:
                 except NameTaken:
                     continue
             if self._forget((exchange, queue), kept):
-                kept.timer.cancel()
                 return join
         return None
 
@@ -440,20 +419,20 @@ class Binder:
         if final:
             end()
             return
-
-        def over() -> None:
-            self._forget(names, kept)
-            end()
-
-        kept = _Kept(join, trunk.identity)
-        kept.timer = self._board.loop.call_later(KEPT, over)
+        kept = _Kept(join, trunk.identity, end)
+        kept.timer = self._board.loop.call_later(KEPT, self._expired, names, kept)
         self._kept.setdefault(names, {})[kept] = None
+
+    def _expired(self, names: tuple[str, str], kept: _Kept) -> None:
+        self._forget(names, kept)
+        kept.end()
 
     def _forget(self, names: tuple[str, str], kept: _Kept) -> bool:
         """Stop keeping a request; return True if it was kept."""
         known = self._kept.get(names, {})
         if kept not in known:
             return False
+        kept.timer.cancel()
         del known[kept]
         if not known:
             del self._kept[names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 from typing import Any
@@ -55,7 +56,7 @@ class Board:
         #: Trunks that are up, by the claimed identity and run of their other ends.
         self.trunks: dict[tuple[bytes, bytes], list[Trunk]] = {}
         self.local = LocalTrunk(self, identity, self.run)
-        self.expected: dict[tuple[str, str], int] = {}
+        self.expected: Counter[tuple[str, str]] = Counter()
         #: Queues with messages, for calls that receive from all queues.
         self.ready: dict[Queue, None] = {}
         self.waiters = Waiters()
@@ -67,13 +68,19 @@ class Board:
         #: Address at which others reach this wiring, as text; None if it cannot be reached.
         self.address: str | None = None
         #: Called with a lost trunk, and True if its other end closed for good.
-        self.lost: Callable[[Trunk, bool], object] = _nothing
+        self.lost: Callable[[Trunk, bool], object]
         #: Called with "exchange" or "queue" when that end of a pipe was deleted, and the names of both.
-        self.unwired: Callable[[Kind, str, str], object] = _nothing
+        self.unwired: Callable[[Kind, str, str], object]
         #: Returns the identity of a name's owner as others see it; None if it is not known.
-        self.owner: Callable[[Kind, str], Awaitable[bytes | None]] = _unknown
-        #: Handlers of further words, by name: functions of trunk and word.
-        self.more_words: dict[str, Callable[[Trunk, dict[str, Any]], Answer | Awaitable[Answer]]] = {}
+        self.owner: Callable[[Kind, str], Awaitable[bytes | None]]
+        #: Handlers of words, by name: functions of trunk and word.
+        self.words: dict[str, Callable[[Trunk, dict[str, Any]], Answer | Awaitable[Answer]]] = {
+            "open": self.ports.asked,
+            "close": self.ports.close,
+            "end": self.ports.end,
+            "gone": self._gone,
+            "room": self._room,
+        }
 
     # Creation
 
@@ -160,20 +167,9 @@ class Board:
             ProtocolError: It is nothing that is known here.
         """
         name = field(word, "word", str)
-        if name == "open":
-            return self.ports.asked(trunk, word)
-        if name == "close":
-            return self.ports.close(trunk, word)
-        if name == "end":
-            return self.ports.end(trunk, word)
-        if name == "gone":
-            return self._gone(trunk, word)
-        if name == "room":
-            return self._room(trunk, word)
-        more = self.more_words.get(name)
-        if more is None:
+        if name not in self.words:
             raise ProtocolError(f"unknown word {name!r}")
-        return more(trunk, word)
+        return self.words[name](trunk, word)
 
     async def check_heir(self, trunk: Trunk, kind: Kind, name: str, *, live: bool) -> None:
         """Refuse a trunk a name that another owner has or had, unless the directory says that the name is its other end's.
@@ -347,11 +343,3 @@ def _exchange(exchange: Exchange, everything: bool) -> dict[str, Any]:
 
 def _queue(queue: Queue) -> dict[str, Any]:
     return {"name": queue.name, "scope": queue.scope.value, **queue.stats._asdict()}
-
-
-def _nothing(*_: object) -> None:
-    pass
-
-
-async def _unknown(*_: object) -> None:
-    pass

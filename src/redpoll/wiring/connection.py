@@ -465,12 +465,18 @@ class Trunk(ABC):
                     pipe.outlet.credit(taken)
 
     def said(self, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
-        """Process a word of the other end; return the answer.
+        """Process a word of the other end; return the answer, which may be an error.
 
         Raises:
-            ProtocolError: The word is unknown.
+            ProtocolError: The word is malformed, or unknown.
         """
-        return self.board.hear(self, word)
+        try:
+            answer = self.board.hear(self, word)
+        except ProtocolError:
+            raise
+        except RedpollError as error:
+            return refusal(error)
+        return answer if isinstance(answer, dict) else _said_later(answer)
 
     def lose(self, error: RedpollError, *, final: bool) -> None:
         """Handle the loss of the other end.
@@ -541,11 +547,13 @@ class LocalTrunk(DirectTrunk):
 
     async def ask(self, word: dict[str, Any], timeout: float | None) -> Answer:
         """Process the word, and return the answer."""
-        try:
-            async with asyncio.timeout(timeout):
-                answer = self.said(word)
-                return answer if isinstance(answer, dict) else await answer
-        except ProtocolError:
-            raise
-        except RedpollError as error:
-            return refusal(error)
+        async with asyncio.timeout(timeout):
+            answer = self.said(word)
+            return answer if isinstance(answer, dict) else await answer
+
+
+async def _said_later(answer: Awaitable[Answer]) -> Answer:
+    try:
+        return await answer
+    except RedpollError as error:
+        return refusal(error)

@@ -12,7 +12,6 @@ from weakref import WeakSet
 from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import (
-    Closed,
     ConfigError,
     LinkError,
     NotAuthorized,
@@ -517,7 +516,8 @@ class Net:
         if trunk is None:
             message.refuse("say hello first")
             return None
-        return _answer(trunk, word)
+        answer = trunk.said(word)
+        return encode(answer) if isinstance(answer, dict) else _encoded(answer)
 
     def began(self, peer: Peer, renewed: bool) -> None:
         """Handle a new link of a peer: tell it that its trunk was lost here, as its own session may have survived."""
@@ -599,21 +599,5 @@ def _lost(address: Address | None, error: SendError) -> RedpollError:
     return PeerLost(address, str(error))
 
 
-def _answer(trunk: Trunk, word: dict[str, Any]) -> Any:
-    """Return the answer to a word: bytes, or an awaitable of them."""
-    try:
-        answer = trunk.said(word)
-    except Closed as error:
-        return encode(refusal(error))
-    except ProtocolError:
-        raise
-    except RedpollError as error:
-        return encode(refusal(error))
-    return encode(answer) if isinstance(answer, dict) else _answer_later(answer)
-
-
-async def _answer_later(answer: Awaitable[Answer]) -> bytes:
-    try:
-        return encode(await answer)
-    except RedpollError as error:
-        return encode(refusal(error))
+async def _encoded(answer: Awaitable[Answer]) -> bytes:
+    return encode(await answer)

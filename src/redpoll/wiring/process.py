@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from redpoll.blocking.handover import Handover
-from redpoll.errors import Closed, NameTaken, PeerLost, RedpollError
+from redpoll.errors import Closed, NameTaken, PeerLost, ProtocolError, RedpollError
 from redpoll.locks import new_lock
 from redpoll.platforms import after_fork
 from redpoll.wiring.board import Board
@@ -77,19 +77,10 @@ class Neighbour:
                 del _names[key]
 
     def watch(self, kind: str, name: str, changed: Callable[[], object]) -> Callable[[], object]:
-        """Call a function on this wiring's loop when a name appears; return a function that ends the watch."""
-
-        def watcher() -> None:
-            changed()
-
+        """Call a function, another one for each watch, on this wiring's loop when a name appears; return the watch's end."""
         with _lock:
-            _watchers.setdefault((kind, name), {})[watcher] = self
-
-        def end() -> None:
-            with _lock:
-                _unwatch((kind, name), watcher)
-
-        return end
+            _watchers.setdefault((kind, name), {})[changed] = self
+        return partial(_unwatch, (kind, name), changed)
 
     # Trunks
 
@@ -113,19 +104,13 @@ class Neighbour:
     def forget(self, trunk: ProcessTrunk) -> None:
         """Forget a lost trunk."""
         with _lock:
-            for other, known in list(self._trunks.items()):
-                if known is trunk:
-                    del self._trunks[other]
+            self._trunks = {other: known for other, known in self._trunks.items() if known is not trunk}
 
     def close(self) -> None:
         """Release all names, and close all trunks."""
+        self.release_all()
         with _lock:
             self.closed = True
-            for key in [key for key, owner in _names.items() if owner is self]:
-                del _names[key]
-            for key, watchers in list(_watchers.items()):
-                for watcher in [watcher for watcher, place in watchers.items() if place is self]:
-                    _unwatch(key, watcher)
             trunks = list(self._trunks.values())
             self._trunks.clear()
         for trunk in trunks:
@@ -162,7 +147,7 @@ class ProcessTrunk(DirectTrunk):
         answered: asyncio.Future[Answer] = self.board.loop.create_future()
         own = self._own.handover
 
-        def reply(answer: Answer | RedpollError) -> None:
+        def reply(answer: Answer) -> None:
             own.post(_settle, (answered, answer))
 
         lost = partial(_settle, answered)
@@ -176,16 +161,12 @@ class ProcessTrunk(DirectTrunk):
         finally:
             self.watchers.pop(lost, None)
 
-    def hear(self, word: dict[str, Any], reply: Callable[[Answer | RedpollError], object]) -> None:
+    def hear(self, word: dict[str, Any], reply: Callable[[Answer], object]) -> None:
         """Handle a word of the other end."""
-        if not self.up:
-            reply(Closed("wiring"))
-            return
         try:
-            answer = self.said(word)
-        except RedpollError as error:
-            reply(refusal(error))
-            return
+            answer = self.said(word) if self.up else refusal(Closed("wiring"))
+        except ProtocolError as error:
+            answer = refusal(error)
         if isinstance(answer, dict):
             reply(answer)
             return
@@ -212,10 +193,11 @@ class ProcessTrunk(DirectTrunk):
 
 
 def _unwatch(key: tuple[str, str], watcher: Callable[[], object]) -> None:
-    """End a watch; called with the lock."""
-    watchers = _watchers.get(key, {})
-    if watchers.pop(watcher, None) is not None and not watchers:
-        del _watchers[key]
+    """End a watch."""
+    with _lock:
+        watchers = _watchers.get(key, {})
+        if watchers.pop(watcher, None) is not None and not watchers:
+            del _watchers[key]
 
 
 def _settle(answered: asyncio.Future[Answer], answer: Answer | RedpollError) -> None:
@@ -227,15 +209,13 @@ def _settle(answered: asyncio.Future[Answer], answer: Answer | RedpollError) -> 
         answered.set_exception(answer)
 
 
-def _unheard(_: Answer | RedpollError) -> None:
+def _unheard(_: Answer) -> None:
     """Discard the answer."""
 
 
-async def _answer(answer: Any, reply: Callable[[Answer | RedpollError], object]) -> None:
+async def _answer(answer: Awaitable[Answer], reply: Callable[[Answer], object]) -> None:
     try:
         reply(await answer)
-    except RedpollError as error:
-        reply(refusal(error))
     except asyncio.CancelledError:
-        reply(Closed("wiring"))
+        reply(refusal(Closed("wiring")))
         raise

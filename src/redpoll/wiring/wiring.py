@@ -94,12 +94,8 @@ class Wiring:
         self._net = Net(self._config, token_bytes(token))
         self._directory: DirectoryClient | None = None
         if directory is not None:
-            self._directory = DirectoryClient(
-                directory,
-                token=token,
-                owner_identity=self._net.node.identity,
-                node=self._net.node,
-            )
+            node = self._net.node
+            self._directory = DirectoryClient(directory, token=token, owner_identity=node.identity, node=node)
             self._net.directory = self._directory.session
             self._directory.lost = partial(self._events.tell, "directory_lost")
             self._directory.back = partial(self._events.tell, "directory_back")
@@ -128,27 +124,20 @@ class Wiring:
         net.board = self._board = Board(net.node.identity, self._events, self._max_size)
         await net.start()
         try:
-            check_reach(
-                self._config.hosts, self._advertise, None if self._directory is None else self._directory.address
-            )
             if self._directory is not None:
+                check_reach(self._config.hosts, self._advertise, self._directory.address)
                 await self._directory.start()
         except BaseException:
             await net.stop(0)
             raise
         self._neighbour = Neighbour(self._board)
+        hosts = self._config.hosts
         self._registry = registry = Registry(
-            self._board,
-            net,
-            self._neighbour,
-            self._directory,
-            self._advertise,
-            self._config.hosts,
-            self._bind_timeout,
+            self._board, net, self._neighbour, self._directory, self._advertise, hosts, self._bind_timeout
         )
         self._board.address = str(registry.address)
         self._board.owner = registry.owner
-        self._binder = Binder(self._board, registry.find, registry.watch, registry.trouble)
+        self._binder = Binder(self._board, registry)
         self._state = "running"
         _started.add(self)
 
