@@ -37,7 +37,7 @@ async def test_one_pair() -> None:
 async def test_closing_ends_what_others_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a wiring does for another one of its process ends when it closes, also if that never answers."""
     async with Wiring() as b:
-        monkeypatch.setattr(b._board.ports, "asked", lambda *_: asyncio.get_running_loop().create_future())
+        monkeypatch.setitem(b._board.words, "open", lambda *_: asyncio.get_running_loop().create_future())
         await b.create_queue("Q")
         async with Wiring() as a:
             await a.create_exchange("E", scope=PROCESS)
