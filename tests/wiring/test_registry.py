@@ -82,7 +82,10 @@ async def test_scopes() -> None:
         registry.check_scope(GLOBAL)
     with pytest.raises(UsageError) as caught:
         registry.check_scope("GLOBAL")
-    assert str(caught.value) == "scope is a Scope, not 'GLOBAL' (redpoll.LOCAL, redpoll.PROCESS or redpoll.GLOBAL)"
+    assert (
+        str(caught.value)
+        == "scope is a Scope, not 'GLOBAL' (of redpoll.wiring: Scope.LOCAL, Scope.PROCESS, Scope.GLOBAL)"
+    )
     registry.check_scope(PROCESS)
 
 

@@ -21,12 +21,14 @@ class Binding:
     """One exchange bound to one queue. It lasts until `unbind`, or until its wiring closes.
 
     Attributes:
+        exchange: The name of the exchange.
+        queue: The name of the queue.
         trouble: Why it is not up; None while it is up.
     """
 
     def __init__(self, exchange: str, queue: str, unbind: Callable[[Binding], Awaitable[None]]) -> None:
-        self._exchange = exchange
-        self._queue = queue
+        self.exchange = exchange
+        self.queue = queue
         self._unbind = unbind
         self._was_up = False
         self.trouble: RedpollError | None = None
@@ -51,16 +53,6 @@ class Binding:
         self.watches: list[Callable[[], object]] = []
 
     @property
-    def exchange(self) -> str:
-        """The name of the exchange."""
-        return self._exchange
-
-    @property
-    def queue(self) -> str:
-        """The name of the queue."""
-        return self._queue
-
-    @property
     def state(self) -> Literal["connecting", "up", "lost"]:
         """The state: "connecting" before messages first flow, "up" while they do, "lost" when an owner is lost."""
         return "up" if self.trunk is not None else "lost" if self._was_up else "connecting"
@@ -81,4 +73,4 @@ class Binding:
         self._was_up = True
 
     def __repr__(self) -> str:
-        return f"<Binding {self._exchange!r} -> {self._queue!r} {self.state}>"
+        return f"<Binding {self.exchange!r} -> {self.queue!r} {self.state}>"

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from redpoll.errors import NameTaken, PeerLost, ProtocolError, RedpollError, UnknownName
 from redpoll.wiring.connection import Answer, LocalTrunk, Trunk
@@ -27,6 +27,8 @@ __all__ = ["KEPT", "Board"]
 KEPT = 10.0
 
 _ANOTHERS = "another owner has it"
+
+MadeT = TypeVar("MadeT", Exchange, Queue)
 
 
 class Board:
@@ -98,13 +100,8 @@ class Board:
         Raises:
             NameTaken: There is one that is made differently.
         """
-        known = self.exchanges.get(name)
-        if known is not None:
-            if (known.scope, known.style, known.limits, known.at_limit) == (scope, style, limits, at_limit):
-                return known
-            raise NameTaken("exchange", name, "this wiring has it, made differently")
-        made = self.exchanges[name] = Exchange(name, scope, style, limits, at_limit, self._max_size, delete)
-        return made
+        made = Exchange(name, scope, style, limits, at_limit, self._max_size, delete)
+        return self._add("exchange", self.exchanges, made, ("scope", "style", "limits", "at_limit"))
 
     def add_queue(self, name: str, scope: Scope, limits: Limits, gaps: bool, delete: Callable[[Queue], Any]) -> Queue:
         """Create a queue; return the existing one if it has the same settings.
@@ -112,13 +109,16 @@ class Board:
         Raises:
             NameTaken: There is one that is made differently.
         """
-        known = self.queues.get(name)
-        if known is not None:
-            if (known.scope, known.limits, known.gaps) == (scope, limits, gaps):
-                return known
-            raise NameTaken("queue", name, "this wiring has it, made differently")
-        made = self.queues[name] = Queue(name, scope, limits, gaps, self._arrived, self._missing, delete)
-        return made
+        made = Queue(name, scope, limits, gaps, self._arrived, self._missing, delete)
+        return self._add("queue", self.queues, made, ("scope", "limits", "gaps"))
+
+    @staticmethod
+    def _add(kind: Kind, known: dict[str, MadeT], made: MadeT, settings: tuple[str, ...]) -> MadeT:
+        """Add an exchange or a queue; return the existing one if it has the same settings."""
+        former = known.setdefault(made.name, made)
+        if any(getattr(former, each) != getattr(made, each) for each in settings):
+            raise NameTaken(kind, made.name, "this wiring has it, made differently")
+        return former
 
     def remove_exchange(self, exchange: Exchange) -> None:
         """Remove an exchange; its pipes end after the messages sent so far."""
@@ -216,12 +216,7 @@ class Board:
             UnknownName: There is none, or it may not.
         """
         queue = self.queues.get(name)
-        if queue is not None and (
-            trunk.sees_all
-            or queue.scope is Scope.GLOBAL
-            or (trunk.sees_process and queue.scope is Scope.PROCESS)
-            or (exchange, name) in self.expected
-        ):
+        if queue is not None and (trunk.sees(queue.scope) or (exchange, name) in self.expected):
             return queue
         raise UnknownName("queue", name)
 
@@ -232,9 +227,7 @@ class Board:
             UnknownName: There is none, or it may not.
         """
         exchange = self.exchanges.get(name)
-        if exchange is not None and (
-            trunk.sees_all or exchange.scope is Scope.GLOBAL or (trunk.sees_process and exchange.scope is Scope.PROCESS)
-        ):
+        if exchange is not None and trunk.sees(exchange.scope):
             return exchange
         raise UnknownName("exchange", name)
 

@@ -48,20 +48,16 @@ NO_MESSAGES = Batch([], 0)
 class _Exchange(Protocol):
     """What pipes, and the queues that join them, need of an exchange."""
 
+    name: str
+    scope: Scope
+    style: Style
     limits: Limits
     at_limit: AtLimit
+    closed: bool
     pipes: list[Pipe]
     opening: dict[Pipe, asyncio.Event]
     drainers: Waiters
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def scope(self) -> Scope: ...
-    @property
-    def style(self) -> Style: ...
-    @property
-    def closed(self) -> bool: ...
     def stage_out(self) -> None: ...
     def drained(self) -> None: ...
     def room_changed(self) -> None: ...
@@ -355,6 +351,10 @@ class Trunk(ABC):
     @abstractmethod
     def writable(self) -> bool:
         """True if it takes more data at once."""
+
+    def sees(self, scope: Scope) -> bool:
+        """Return True if the other end sees names of a scope."""
+        return self.sees_all or scope is Scope.GLOBAL or (self.sees_process and scope is Scope.PROCESS)
 
     def leads_where(self, other: Trunk) -> bool:
         """Return True if another trunk leads to the same run of the same wiring, as far as that can be known."""

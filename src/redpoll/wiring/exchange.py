@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from enum import Enum
 from itertools import islice
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from redpoll.errors import Closed, Expired, MessageTooLarge, QueueFull, UsageError
+from redpoll.errors import Closed, Expired, MessageTooLarge, QueueFull
 from redpoll.node.sending import check_seconds
 from redpoll.serializers.flat import flatten
 from redpoll.wiring.connection import Pipe
@@ -17,7 +16,7 @@ from redpoll.wiring.names import AtLimit, Limits, Scope, Style
 from redpoll.wiring.protocol import BATCH_MESSAGES, Batch
 from redpoll.wiring.waiting import Waiters
 
-__all__ = ["IDLE", "LARGEST", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats", "check_style"]
+__all__ = ["IDLE", "LARGEST", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats"]
 
 #: Messages up to this size, in bytes, are counted, not measured, when they are sent; the limit grows to the second
 #: value while most messages are larger.
@@ -55,7 +54,16 @@ class ExchangeStats(NamedTuple):
 
 
 class Exchange:
-    """Distributes messages to bound queues. Created by `Wiring.create_exchange`; call its methods on that event loop."""
+    """Distributes messages to bound queues. Created by `Wiring.create_exchange`; call its methods on that event loop.
+
+    Attributes:
+        name: The name.
+        scope: The visibility of the name.
+        style: The way it distributes messages.
+        limits: The limits of each of its pipes at this end.
+        at_limit: The action on a message without room.
+        closed: True if it was deleted, or its wiring closed.
+    """
 
     def __init__(
         self,
@@ -67,9 +75,9 @@ class Exchange:
         max_size: int,
         delete: Callable[[Exchange], Any],
     ) -> None:
-        self._name = name
-        self._scope = scope
-        self._style = style
+        self.name = name
+        self.scope = scope
+        self.style = style
         self.limits = limits
         self.at_limit = at_limit
         #: Maximum size of a message, in bytes.
@@ -99,31 +107,11 @@ class Exchange:
         self._next = 0
         self.waiters = Waiters()
         self.drainers = Waiters()
-        self._closed = False
+        self.closed = False
         self._sent = 0
         self._dropped = 0
         self._unbound = 0
         self._unconfirmed = 0
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        return self._name
-
-    @property
-    def scope(self) -> Scope:
-        """The visibility of the name."""
-        return self._scope
-
-    @property
-    def style(self) -> Style:
-        """The way it distributes messages."""
-        return self._style
-
-    @property
-    def closed(self) -> bool:
-        """True if it was deleted, or its wiring closed."""
-        return self._closed
 
     @property
     def stats(self) -> ExchangeStats:
@@ -239,7 +227,7 @@ class Exchange:
     @property
     def room(self) -> int:
         """The number of empty messages that can be sent before one waits or is dropped; 2**62 without a limit."""
-        if self._closed or (not self.pipes and self._style is Style.BALANCE):
+        if self.closed or (not self.pipes and self.style is Style.BALANCE):
             return 0
         return max(0, self._room()[0] - len(self._staged))
 
@@ -254,8 +242,8 @@ class Exchange:
         while True:
             if self._staged:
                 self._flush()
-            if self._closed:
-                raise Closed(f"exchange {self._name!r}")
+            if self.closed:
+                raise Closed(f"exchange {self.name!r}")
             if self.is_drained:
                 return
             await self.drainers.wait(self.drained)
@@ -287,8 +275,8 @@ class Exchange:
 
     def _stage(self, data: Any) -> bool:
         """Accept a message off the fast path; return False if there is no room."""
-        if self._closed:
-            raise Closed(f"exchange {self._name!r}")
+        if self.closed:
+            raise Closed(f"exchange {self.name!r}")
         if type(data) is not bytes:
             data = bytes(flatten("wiring", data))
         size = len(data)
@@ -305,7 +293,7 @@ class Exchange:
             self._flush()
             if self._staged:
                 return False
-        if not self.pipes and self._style is Style.DISTRIBUTE:
+        if not self.pipes and self.style is Style.DISTRIBUTE:
             self._sent += 1
             self._unbound += 1
             return True
@@ -339,7 +327,7 @@ class Exchange:
 
     def _room(self) -> tuple[int, int]:
         """Return (messages, bytes) that may be staged without asking again; the bytes count before the last message."""
-        if self._style is Style.BALANCE:
+        if self.style is Style.BALANCE:
             up = [pipe.outlet.room() for pipe in self.pipes if pipe.outlet.up]
             rooms = [room for room in up if room[0]]
             if not rooms:
@@ -372,7 +360,7 @@ class Exchange:
         self._hand_out(staged, size)
 
     def _hand_out(self, messages: list[bytes], size: int) -> None:
-        if self._style is Style.BALANCE:
+        if self.style is Style.BALANCE:
             self._balance(messages)
             return
         self._sent += len(messages)
@@ -429,11 +417,11 @@ class Exchange:
     def room_changed(self) -> None:
         """Wake the longest waiting sender, if there is room."""
         waiters = self.waiters
-        if self._style is Style.BALANCE and self._staged and not self._cap:
+        if self.style is Style.BALANCE and self._staged and not self._cap:
             self._flush()
-        if self._closed:
+        if self.closed:
             waiters.wake_all()
-        elif waiters and ((not self.pipes and self._style is Style.DISTRIBUTE) or self._room()[0] > 0):
+        elif waiters and ((not self.pipes and self.style is Style.DISTRIBUTE) or self._room()[0] > 0):
             waiters.wake()
 
     def pipe_changed(self) -> None:
@@ -446,7 +434,7 @@ class Exchange:
 
     def stage_again(self) -> None:
         """Move messages that wait in lost pipes to live ones, if each message goes to one queue."""
-        if not self.stranded or self._style is not Style.BALANCE or not any(pipe.outlet.up for pipe in self.pipes):
+        if not self.stranded or self.style is not Style.BALANCE or not any(pipe.outlet.up for pipe in self.pipes):
             return
         stranded, self.stranded = self.stranded, {}
         messages = [message for pipe in stranded if not pipe.outlet.up for message in pipe.outlet.withdraw()]
@@ -456,7 +444,7 @@ class Exchange:
 
     def take_back(self, pipe: Pipe) -> None:
         """Withdraw messages that a pipe will not send: give them to others if each goes to one queue, else drop them."""
-        if self._style is Style.BALANCE and not self._closed:
+        if self.style is Style.BALANCE and not self.closed:
             messages = pipe.outlet.withdraw()
             if messages:
                 self._sent -= len(messages)
@@ -474,7 +462,7 @@ class Exchange:
             self.count_unconfirmed(pipe.outlet.give_up())
             self.take_back(pipe)
             pipe.end()
-        elif self._style is Style.BALANCE and not pipe.outlet.empty:
+        elif self.style is Style.BALANCE and not pipe.outlet.empty:
             self.stranded[pipe] = None
 
     def remove(self, pipe: Pipe) -> None:
@@ -494,7 +482,7 @@ class Exchange:
     def close(self) -> None:
         """Accept no more messages; wake waiting calls."""
         self.stage_out()
-        self._closed = True
+        self.closed = True
         self._cap = 0
         self.room_changed()
         self.drainers.wake_all()
@@ -502,24 +490,8 @@ class Exchange:
     def inherit(self) -> None:
         """Accept nothing in a forked child: the parent sends what waits."""
         self._staged.clear()
-        self._closed = True
+        self.closed = True
         self._cap = 0
 
     def __repr__(self) -> str:
-        return f"<Exchange {self._name!r} {self._scope.value} {self._style.value}>"
-
-
-def check_style(style: object, at_limit: object) -> None:
-    """Validate a style and an action at the limit.
-
-    Raises:
-        UsageError: One has another type.
-    """
-    if not isinstance(style, Style):
-        raise UsageError(f"style is a Style, not {style!r}", _members(Style))
-    if not isinstance(at_limit, AtLimit):
-        raise UsageError(f"at_limit is an AtLimit, not {at_limit!r}", _members(AtLimit))
-
-
-def _members(kind: type[Enum]) -> str:
-    return "of redpoll.wiring: " + ", ".join(map(str, kind))
+        return f"<Exchange {self.name!r} {self.scope.value} {self.style.value}>"

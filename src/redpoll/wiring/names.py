@@ -19,6 +19,7 @@ __all__ = [
     "Limits",
     "Scope",
     "Style",
+    "check_kind",
     "check_name",
 ]
 
@@ -167,5 +168,16 @@ def check_name(kind: str, name: object) -> str:
     return name
 
 
+def check_kind(name: str, value: object, kind: type) -> None:
+    """Validate the type of an argument.
+
+    Raises:
+        UsageError: It has another type.
+    """
+    if not isinstance(value, kind):
+        hint = "of redpoll.wiring: " + ", ".join(map(str, kind)) if issubclass(kind, Enum) else None
+        raise UsageError(f"{name} is {_a(kind.__name__)}, not {value!r}", hint)
+
+
 def _a(kind: str) -> str:
-    return f"an {kind}" if kind == "exchange" else f"a {kind}"
+    return f"an {kind}" if kind[0] in "Ae" else f"a {kind}"

@@ -53,6 +53,13 @@ class Queue:
     at the same time: each message goes to one of them.
 
     It is an asynchronous iterator of messages, which ends when the queue is deleted or the wiring closed.
+
+    Attributes:
+        name: The name.
+        scope: The visibility of the name.
+        limits: The limits of each pipe at this end.
+        gaps: Whether a `Gap` marks the place of missing messages.
+        closed: True if it was deleted, or its wiring closed.
     """
 
     def __init__(
@@ -65,8 +72,8 @@ class Queue:
         told: Callable[[Queue, Gap], None],
         delete: Callable[[Queue], Any],
     ) -> None:
-        self._name = name
-        self._scope = scope
+        self.name = name
+        self.scope = scope
         self.limits = limits
         self.gaps = gaps
         #: Messages being handed out.
@@ -78,7 +85,7 @@ class Queue:
         #: Sources that were not taken to the end, by the key of their exchange.
         self._sources: dict[tuple[str, ...], set[Source]] = {}
         self._waiters = Waiters()
-        self._closed = False
+        self.closed = False
         self._arrived = arrived
         self._told = told
         self._delete = delete
@@ -86,21 +93,6 @@ class Queue:
         self._received = 0
         self._gap_count = 0
         self._missing = 0
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        return self._name
-
-    @property
-    def scope(self) -> Scope:
-        """The visibility of the name."""
-        return self._scope
-
-    @property
-    def closed(self) -> bool:
-        """True if it was deleted, or its wiring closed."""
-        return self._closed
 
     @property
     def stats(self) -> QueueStats:
@@ -217,7 +209,7 @@ class Queue:
                     await self._wait()
             except TimeoutError:
                 if not self._refill():
-                    raise TimeoutError(f"no message arrived in queue {self._name!r} within {timeout:g} s") from None
+                    raise TimeoutError(f"no message arrived in queue {self.name!r} within {timeout:g} s") from None
         message = next(self._batch)
         if self._waiters:
             self._wake()
@@ -230,11 +222,11 @@ class Queue:
             await self._waiters.wait(self._wake)
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(f"queue {self._name!r}")
+        if self.closed:
+            raise Closed(f"queue {self.name!r}")
 
     def _wake(self) -> None:
-        if length_hint(self._batch) or self._ready or self._closed:
+        if length_hint(self._batch) or self._ready or self.closed:
             self._waiters.wake()
 
     # Filling
@@ -357,13 +349,13 @@ class Queue:
 
     def inherit(self) -> None:
         """Hand out nothing in a forked child: the parent receives what waits."""
-        self._closed = True
+        self.closed = True
         self._batch = iter(_EMPTY)
         self._ready.clear()
 
     def close(self) -> None:
         """Close the queue: waiting calls are woken, and messages in it can still be taken."""
-        self._closed = True
+        self.closed = True
         self._waiters.wake_all()
         self._arrived(self)
         if self._watcher is not None:
@@ -377,4 +369,4 @@ class Queue:
         self._sources.clear()
 
     def __repr__(self) -> str:
-        return f"<Queue {self._name!r} {self._scope.value}>"
+        return f"<Queue {self.name!r} {self.scope.value}>"

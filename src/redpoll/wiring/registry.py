@@ -9,12 +9,12 @@ from contextlib import suppress
 from functools import partial
 
 from redpoll.address import Address
-from redpoll.errors import ConfigError, DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
+from redpoll.errors import ConfigError, DirectoryUnavailable, RedpollError, ScopeError, UnknownName
 from redpoll.wiring.board import Board
 from redpoll.wiring.connection import Trunk
 from redpoll.wiring.directory.client import DirectoryClient, unavailable
 from redpoll.wiring.directory.entries import Entry, Kind
-from redpoll.wiring.names import Scope, Style
+from redpoll.wiring.names import Scope, Style, check_kind
 from redpoll.wiring.net import Net
 from redpoll.wiring.process import Neighbour
 from redpoll.wiring.reach import WILDCARDS
@@ -81,8 +81,7 @@ class Registry:
             UsageError: It is no `Scope`.
             ScopeError: It is GLOBAL and there is no directory.
         """
-        if not isinstance(scope, Scope):
-            raise UsageError(f"scope is a Scope, not {scope!r}", "redpoll.LOCAL, redpoll.PROCESS or redpoll.GLOBAL")
+        check_kind("scope", scope, Scope)
         if scope is Scope.GLOBAL and self._directory is None:
             raise ScopeError("a GLOBAL name needs a directory", 'Wiring(directory="host:5682"), or scope=PROCESS')
 

@@ -22,8 +22,8 @@ from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.directory.tokens import token_bytes
 from redpoll.wiring.events import WiringEvents
-from redpoll.wiring.exchange import Exchange, check_style
-from redpoll.wiring.names import LOCAL, AtLimit, Gap, Limits, Scope, Style, check_name
+from redpoll.wiring.exchange import Exchange
+from redpoll.wiring.names import LOCAL, AtLimit, Gap, Limits, Scope, Style, check_kind, check_name
 from redpoll.wiring.net import Net, config_of
 from redpoll.wiring.process import Neighbour
 from redpoll.wiring.queue import Queue
@@ -241,9 +241,13 @@ class Wiring:
             Closed: The wiring is not running.
         """
         self._check()
-        check_style(style, at_limit)
         self._registry.check_scope(scope)
-        _check_limits(limits)
+        for option, value, kind in (
+            ("style", style, Style),
+            ("at_limit", at_limit, AtLimit),
+            ("limits", limits, Limits),
+        ):
+            check_kind(option, value, kind)
         await self._claimed("exchange", check_name("exchange", name))
         known = name in self._board.exchanges
         made = self._board.add_exchange(name, scope, style, limits, at_limit, self._delete_exchange)
@@ -271,7 +275,7 @@ class Wiring:
         """
         self._check()
         self._registry.check_scope(scope)
-        _check_limits(limits)
+        check_kind("limits", limits, Limits)
         await self._claimed("queue", check_name("queue", name))
         known = name in self._board.queues
         made = self._board.add_queue(name, scope, limits, gaps, self._delete_queue)
@@ -513,8 +517,3 @@ def _leave() -> None:
     for wiring in _started:
         wiring._inherit()
     _started.clear()
-
-
-def _check_limits(limits: object) -> None:
-    if not isinstance(limits, Limits):
-        raise UsageError(f"expected limits to be a Limits, not {type(limits).__name__}")
