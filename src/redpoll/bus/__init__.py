@@ -27,12 +27,13 @@ from redpoll.bus.records import (
     QueueSpec,
     Receipt,
     ScheduleInfo,
+    Step,
     TaskInfo,
     TaskState,
     Times,
 )
 from redpoll.bus.state import EngineState, Status
-from redpoll.bus.tasks import Claim, Handle, Requeue, Retry, Task, Tasks, Worker
+from redpoll.bus.tasks import Chain, Claim, Group, Handle, Requeue, Retry, Task, TaskChain, TaskGroup, Tasks, Worker
 from redpoll.bus.urls import EngineURL
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Broadcasts",
     "Bus",
     "Capabilities",
+    "Chain",
     "Claim",
     "Clock",
     "Consumer",
@@ -54,6 +56,7 @@ __all__ = [
     "Envelope",
     "Event",
     "EventSink",
+    "Group",
     "Handle",
     "Listener",
     "Observer",
@@ -70,8 +73,11 @@ __all__ = [
     "Retry",
     "ScheduleInfo",
     "Status",
+    "Step",
     "Subscription",
     "Task",
+    "TaskChain",
+    "TaskGroup",
     "TaskInfo",
     "TaskState",
     "Tasks",

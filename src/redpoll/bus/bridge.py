@@ -440,6 +440,9 @@ class _Flow:
         if len((delivery.envelope.meta or {}).get(_PASSED, ())) >= _HOPS:
             delivery.reject(delay=_HOPS, exclude=True, reason=f"it has passed {_HOPS} bridges")
             return
+        if delivery.inputs:
+            delivery.reject(delay=_HOPS, exclude=True, reason="the results that it is given do not pass a bridge")
+            return
         try:
             job = _Job(self, delivery)
         except PayloadTooLarge as error:

@@ -36,6 +36,7 @@ from redpoll.bus.records import (
     QueueSpec,
     Receipt,
     ScheduleInfo,
+    Step,
     TaskInfo,
     Times,
 )
@@ -133,6 +134,10 @@ class Hold(Protocol):
     @property
     def attempt(self) -> int:
         """1 at first, and one more for each worker that was lost with it; give-backs are none (`Capabilities.attempts`)."""
+
+    @property
+    def inputs(self) -> Sequence[tuple[str, Outcome]]:
+        """The ids and the outcomes of the tasks that it came after, in the order of `Step.after`."""
 
     @property
     def left(self) -> float | None:
@@ -474,6 +479,30 @@ class Engine(Protocol):
         Raises:
             BatchError: The first that failed, with its index; those before it are in the queue, none behind it is.
             PayloadTooLarge: One of the bodies is over the limit; none was sent.
+        """
+
+    async def publish_steps(self, steps: Sequence[Step], *, timeout: float | None = None) -> list[Receipt]:
+        """Put tasks into their queues, of which some come after others: all of them in one step, or none.
+
+        One that comes after others is begun when all of these have their outcomes, and is put into the line of its queue in
+        the step that records the last of them. It is handed out with them (`Delivery.inputs`), which are kept as long as it
+        is there, count against the limit of its queue, and are stored whatever `Publication.keep` says. Where one of them is
+        no result it is cancelled in that step, and so are those that come after it, unless `Step.collect` says otherwise.
+
+        Args:
+            steps: The tasks, 1 to 10,000, each behind those that it comes after; with `max_body` for all of their bodies. A
+                durable one comes after durable ones alone. The last one may have a key, which is that of all of them.
+            timeout: As for `publish`: each queue has to have room for those that are for it, or be empty.
+
+        Returns:
+            Their receipts; where the last one's key is known, the receipt of that task alone: nothing was published.
+
+        Raises:
+            Unsupported: The engine has no such tasks.
+            UsageError: The steps cannot be.
+            PayloadTooLarge, NoRoute, QueueFull, Expired, NotConfirmed, NotAuthorized: As for `publish`, of all of them.
+
+        Cancelled, it withdraws what waits for room.
         """
 
     # -- taking

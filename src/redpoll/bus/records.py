@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from redpoll.bus.envelope import Envelope, Outcome
 from redpoll.checks import Check, duration, flag, integer, one_of, optional, require, seconds
-from redpoll.errors import ConfigError, Unsupported, UsageError
+from redpoll.errors import ConfigError, PayloadTooLarge, Unsupported, UsageError
 
 __all__ = [
     "MAX_SUBJECT",
@@ -24,12 +24,14 @@ __all__ = [
     "QueueSpec",
     "Receipt",
     "ScheduleInfo",
+    "Step",
     "TaskInfo",
     "TaskState",
     "Times",
     "check_flags",
     "check_last",
     "check_publishing",
+    "check_steps",
     "check_subject",
     "task_id",
     "words_match",
@@ -227,7 +229,7 @@ class Capabilities:
     """True if the last messages of a subject can be kept for later subscribers."""
 
     successors: bool = True
-    """True if `ack` can publish successors in the same step."""
+    """True if `ack` can publish successors in the same step, and tasks can come after others (`publish_steps`)."""
 
     schedule: bool = True
     """True if the engine keeps schedules."""
@@ -412,6 +414,51 @@ class Publication:
         return self.priority, self.delay, self.ttl, self.deadline, self.dedup, self.keep, False, None
 
 
+class Step(NamedTuple):
+    """A task that is published together with others, and may come after some of these.
+
+    Attributes:
+        publication: The task.
+        after: The places of those that it comes after, in the list of all, which are before its own. It is begun when all of
+            them have their outcomes, and given these.
+        collect: False (default): it is cancelled where one of them does not end with a result. True: it is begun then too.
+    """
+
+    publication: Publication
+    after: tuple[int, ...] = ()
+    collect: bool = False
+
+
+_MOST_STEPS: Final = 10_000
+
+
+def check_steps(steps: Sequence[Step], sizes: Sequence[int], max_body: int) -> None:
+    """Check tasks that are to be published together.
+
+    Args:
+        steps: The tasks.
+        sizes: The sizes of their bodies.
+        max_body: Maximum size of a body, and of all of these together, in bytes.
+
+    Raises:
+        UsageError: They are none or too many; one comes after itself, a later one, or one twice, or has a delay; or one but
+            the last has a key.
+        PayloadTooLarge: The bodies are larger.
+    """
+    if not 1 <= len(steps) <= _MOST_STEPS:
+        raise UsageError(f"{len(steps)} tasks cannot be published together", f"1 to {_MOST_STEPS} can")
+    for place, (publication, after, collect) in enumerate(steps):
+        if len(set(after)) < len(after) or not all(type(each) is int and 0 <= each < place for each in after):
+            raise UsageError(f"task {place} cannot come after {after!r}", "name each earlier one once, by its place")
+        check_flags(collect=collect)
+        if after and publication.delay:
+            raise UsageError("a task that comes after others cannot have a delay", "let a task before it wait")
+        if publication.dedup is not None and place < len(steps) - 1:
+            raise UsageError("only the last of tasks that are published together can have a key", "it stands for all")
+    if sum(sizes) > max_body:
+        raise PayloadTooLarge(sum(sizes), max_body)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
     """The contents of a queue, at one moment, and its counters since it was made (or the broker was started)."""
@@ -501,3 +548,5 @@ class TaskInfo:
     """The id of the dead letter that was redriven as this task."""
     watched: bool = False
     """True if a program waits for its outcome, or did so until its link was lost a moment ago."""
+    after: tuple[str, ...] = ()
+    """The ids of the tasks that it comes after; it is delayed while one of them has no outcome."""

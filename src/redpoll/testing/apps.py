@@ -68,7 +68,7 @@ class RunningApp:
         found = []
         for to, body, _, options in self._factory.sent:
             match body:
-                case [str() as name, dict() as arguments] if (to, name) in names:
+                case [str() as name, dict() as arguments, *_] if (to, name) in names:
                     found.append(Submitted(names[to, name], arguments, options))
         return found
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple, Self
 
 import pytest
 
 from redpoll.bus import Bus, Engine, EngineState, Envelope, Payloads, Receipt, connect
+from redpoll.bus.records import Step
 from redpoll.errors import UsageError
 from redpoll.testing.virtual import VirtualTime
 
@@ -74,6 +75,13 @@ class RecordingEngine:
         given = list(envelopes)
         accepted = self._engine.publish_many(given, queue=queue, **options)
         self._note(queue, given, options)
+        return accepted
+
+    async def publish_steps(self, steps: Sequence[Step], **options: Any) -> list[Receipt]:
+        """Note tasks and publish them."""
+        accepted = await self._engine.publish_steps(steps, **options)
+        for each, *_ in steps:
+            self._note(each.queue, [each.envelope], {})
         return accepted
 
     def _note(self, to: str, envelopes: list[Envelope], options: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
-from redpoll.bus.app.functions import AppCall, AppTask, Desk, Function
+from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppTask, Desk, Function
 from redpoll.bus.app.middleware import Middleware
 from redpoll.bus.app.shapes import Extra
 from redpoll.bus.app.working import Listening, Working
@@ -25,6 +25,7 @@ __all__ = ["App"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
@@ -305,6 +306,27 @@ class App:
             return function
 
         return decorate
+
+    @overload
+    def group(self, chains: Iterable[AppChain[T]], *, collect: Literal[False] = False) -> AppGroup[T, T]: ...
+
+    @overload
+    def group(
+        self, chains: Iterable[AppChain[T]], *, collect: Literal[True]
+    ) -> AppGroup[T | None, T | BaseException]: ...
+
+    def group(self, chains: Iterable[AppChain[Any]], *, collect: bool = False) -> AppGroup[Any, Any]:
+        """Return chains as a group: ``await app.group(resize.chain(path) for path in paths).then(join).submit()``.
+
+        Args:
+            chains: The chains, of `AppTask.chain`.
+            collect: False (default): the first failure decides. True: all outcomes are collected, and the task after the
+                group begins however they end, with None in the place of each that failed.
+
+        Raises:
+            ConfigError: There is none, one twice, or something else.
+        """
+        return AppGroup(lambda: self._desk.connected().tasks, chains, collect)
 
     # -- connecting
 

@@ -14,11 +14,11 @@ from redpoll.bus.app.shapes import Extra, Shape
 from redpoll.bus.bus import Bus
 from redpoll.bus.records import Times
 from redpoll.bus.rpc.caller import CallOptions
-from redpoll.bus.tasks import Handle, Retry
+from redpoll.bus.tasks import Chain, Group, Handle, Parts, Retry
 from redpoll.checks import is_async
 from redpoll.errors import BadPayload, RemoteError, UsageError
 
-__all__ = ["AppCall", "AppTask", "Desk", "Function", "SubmitOptions"]
+__all__ = ["AppCall", "AppChain", "AppGroup", "AppTask", "Desk", "Function", "SubmitOptions"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -26,6 +26,8 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 C = TypeVar("C")
 X = TypeVar("X")
+T_co = TypeVar("T_co", covariant=True)
+E_co = TypeVar("E_co", covariant=True)
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -201,6 +203,38 @@ class AppTask(Function, Generic[P, R, C]):
             async for each in results:
                 yield self.shape.result(each)
 
+    def chain(self, *args: P.args, **kwargs: P.kwargs) -> AppChain[R]:
+        """Return a task with these arguments that is not submitted yet, as the first of a chain, or one of a group.
+
+        ``await resize.chain("a.png").then(publish, to="web").submit()``. The tasks of a chain go neither through the
+        middleware of submitting nor through `dedup`; their options are those of `prepare`, beside a timeout.
+        """
+        return self._made(self.shape.bind(args, kwargs), [], (), False)
+
+    def _after(
+        self,
+        before: tuple[Chain[Any], ...],
+        many: bool,
+        collect: bool,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> AppChain[R]:
+        """Return a task after others, which is given their results, or the one's, as its first argument."""
+        values = self.shape.bind((None, *args), kwargs)
+        values.pop(self.shape.names[0], None)
+        return self._made(values, [many], before, collect)
+
+    def _made(
+        self, values: dict[str, Any], given: list[bool], before: tuple[Chain[Any], ...], collect: bool
+    ) -> AppChain[R]:
+        desk, shape = self._desk, self.shape
+
+        def data() -> list[Any]:
+            return [self.name, shape.to_wire(values, text=desk.text), *given]
+
+        options: dict[str, Any] = dict(self.options)
+        return AppChain(Parts(lambda: desk.connected().tasks, data, self.queue, options, before, collect, shape.result))
+
     async def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         values, _ = self._packed(args, kwargs, wire=False)
         options: dict[str, Any] = dict(self.options)
@@ -218,6 +252,50 @@ class AppTask(Function, Generic[P, R, C]):
     ) -> tuple[dict[str, Any], list[Any]]:
         values = self.shape.bind(args, kwargs)
         return values, [self.name, self.shape.to_wire(values, text=self._desk.text)] if wire else []
+
+
+class AppChain(Chain[T_co]):
+    """A chain of functions, typed by the result of the last one. Made by `AppTask.chain`."""
+
+    __slots__ = ()
+
+    def then(
+        self: AppChain[X], task: AppTask[Concatenate[X, Q], R, Any], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> AppChain[R]:
+        """Return this chain with another task after it, whose first argument is the result of this one.
+
+        Args:
+            task: The function, perhaps with options: ``store.prepare(priority=1)``.
+            *args: Its other arguments.
+            **kwargs: The same by name.
+
+        Raises:
+            TypeError: It has not such arguments, or an option that a chain has not.
+        """
+        return task._after((self,), False, False, args, kwargs)
+
+
+class AppGroup(Group[T_co, E_co]):
+    """A group of chains of functions. Made by `App.group`. Its types are that of a result for the task after it, and here."""
+
+    __slots__ = ()
+
+    def then(
+        self: AppGroup[X, Any], task: AppTask[Concatenate[list[X], Q], R, Any], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> AppChain[R]:
+        """Return a chain with a task after all of these, whose first argument is a list of their results, in order.
+
+        Where the outcomes are collected, it has None in the place of each that failed; `Task.results` says why.
+
+        Args:
+            task: As for `AppChain.then`, as what follows.
+            *args: Its other arguments.
+            **kwargs: The same by name.
+
+        Raises:
+            TypeError: As for `AppChain.then`.
+        """
+        return task._after(self._chains, True, self._collect, args, kwargs)
 
 
 class AppCall(Function, Generic[P, R, C]):

@@ -161,16 +161,27 @@ class Working:
         problem: object = "expected a list of the function's name and its arguments by name"
         try:
             match self._desk.connected().payloads.unpack(delivery.envelope):
-                case [str() as name, values]:
+                case [str() as name, values, *given]:
                     found = named.get(name)
                     if found is not None:
                         task, handling = found
+                        if given:
+                            # It came after others.
+                            values = self._with_results(task, values, bool(given[0]), delivery)
                         work = partial(self._work, task, handling, task.shape.arguments(values))
                         return Plan(work, task.retry, task.time_limit, task.is_async)
                     problem = f"{queue}:{name} is no task of this app"
         except Exception as error:  # noqa: BLE001  # the types of arguments may raise anything
             problem = error
         return Plan(partial(self._refuse, f"BadPayload: {problem}"))
+
+    def _with_results(
+        self, task: AppTask[..., Any, Any], values: Any, many: bool, delivery: Delivery
+    ) -> dict[str, Any]:
+        """Return the arguments of a task with the results of those before it as the first; None stands for a failure."""
+        results = Task(delivery, self._desk.connected().payloads).results
+        found = [None if isinstance(each, Exception) else each for each in results]
+        return {**values, task.shape.names[0]: found if many else found[0]}
 
     async def _refuse(self, reason: str, task: Task) -> None:
         _log.warning("task %s of %s cannot be read here: %s", task.id, task.queue, reason)

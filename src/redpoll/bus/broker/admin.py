@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from redpoll.bus.broker.outputs import Brief, Ended, Moved
-from redpoll.bus.broker.queue import CANCEL, DURABLE, READY, Peer, Queue, Task
+from redpoll.bus.broker.queue import CANCEL, DURABLE, GONE, READY, Peer, Queue, Task
 from redpoll.bus.broker.tasks import Tasks, as_before
 from redpoll.bus.envelope import Outcome, OutcomeKind
 from redpoll.bus.records import QueueInfo, TaskInfo, TaskState
@@ -98,6 +98,7 @@ class Admin:
             history=() if extra is None else extra.history,
             origin=text(extra.origin) if extra is not None and extra.origin else None,
             watched=self._tasks.is_watched(task),
+            after=() if extra is None else tuple(map(text, extra.after)),
         )
 
     def browse(self, queue: Queue, state: Literal["ready", "delayed", "taken", "dead"], limit: int) -> list[Task]:
@@ -133,7 +134,9 @@ class Admin:
             return len(dead)
         waiting = [*queue.in_line(), *queue.delayed]
         for task in waiting:
-            self._tasks.end(task, OutcomeKind.CANCELLED, now, detail="purged")
+            # The end of one is that of those that come after it.
+            if task.state != GONE:
+                self._tasks.end(task, OutcomeKind.CANCELLED, now, detail="purged")
         return len(waiting)
 
     def move(self, source: Queue, target: Queue, limit: int | None, now: float) -> int:
@@ -172,7 +175,9 @@ class Admin:
         new = []
         for number in found:
             task = queue.dead[number]
-            payload, size = task.payload, task.body
+            payload, size, after = task.payload, task.body, task.more.after
+            self._tasks.results.hold(after)
             self._tasks.unbury(task)
             new.append(self._tasks.put(queue, payload, size, now, peer, None, as_before(task), task))
+            self._tasks.results.release(after)
         return new

@@ -139,11 +139,13 @@ class Broker:
             if declared.paused:
                 self.queues.pause(queue, True)
         queues = self.queues.found
-        for ended in found.results.values():
-            self.tasks.results.add(ended)
+        followers: list[Task] = []
         for dead in found.dead.values():
             if dead.queue in queues:
-                bury(queues[dead.queue], dead, nobody)
+                buried = bury(queues[dead.queue], dead, nobody)
+                if dead.after:
+                    self.tasks.follow(buried, dead.after)
+                    followers.append(buried)
         for subject, kept in found.kept.items():
             self.intake.kept.restore(subject, kept.events)
         holders: dict[tuple[str, str], Consumer] = {}
@@ -153,16 +155,27 @@ class Broker:
             queue = queues[put.queue]
             task = task_of(put, queue, self.tasks.charged(put.size), nobody)
             self.tasks.restore(task, put.expires)
+            if put.after:
+                # Those before it have lower numbers, and are there, unless they have ended.
+                self.tasks.follow(task, put.after)
+                followers.append(task)
             if taken is not None:
                 key = (taken.peer, put.queue)
                 if key not in holders:
                     peer = self.peers.found.get(key[0]) or self.peers.absent(key[0])
                     holders[key] = self.work.absent(peer, queue)
                 hold(task, taken, holders[key], accepted=accepted)
+            elif put.after and task.more.waits:
+                self.tasks.delay(task, None)
             elif put.due is not None and put.due > now:
                 self.tasks.delay(task, put.due)
             else:
                 queue.add(task)
+        # Not before: some are held.
+        for ended in found.results.values():
+            self.tasks.results.add(ended)
+        for task in followers:
+            self.tasks.bring(task)
         for used in found.keys:
             if used.queue in queues:
                 queues[used.queue].dedup.add(used.key, used.id, used.when, self.tasks.found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from redpoll.bus.broker.kept import Kept
@@ -11,8 +11,8 @@ from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME, RECALL, Brief
 from redpoll.bus.broker.queue import PLAIN, Options, Parked, Peer, Queue, Subscription, Task
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
-from redpoll.bus.records import check_last, check_publishing, check_subject
-from redpoll.errors import Expired, NoRoute, QueueFull, RedpollError, ResultExpired, UnknownTask
+from redpoll.bus.records import Step, check_last, check_publishing, check_subject
+from redpoll.errors import Expired, NoRoute, QueueFull, RedpollError, ResultExpired, UnknownTask, UsageError
 
 __all__ = ["Intake"]
 
@@ -91,7 +91,7 @@ class Intake:
         if (
             queue.parked
             or ((queue.bytes + size + CHARGE > queue.max_bytes or queue.count >= queue.max_length) and queue.count)
-        ) and not self._make_room(queue, size + CHARGE, now):
+        ) and not self._make_room(queue, size + CHARGE, 1, now):
             arguments = (name, payload, size, watch, options)
             # A task that would have expired in the queue does not wait for room any longer.
             limit = min((each for each in (timeout, ttl, deadline) if each is not None), default=None)
@@ -117,6 +117,99 @@ class Intake:
             elif not known:
                 number = self._tasks.put(queue, payload, size, now, parked.peer, watch, options).id
         self._tasks.tell(parked.peer, (ADMITTED, parked.peer, parked, number, error, bool(known)))
+        return True
+
+    def submit_steps(
+        self, peer: Peer, steps: Sequence[tuple[Step, int]], now: float, timeout: float | None = None, owner: Any = None
+    ) -> list[int] | int | Parked:
+        """Put tasks into their queues, of which some come after others: all of them, or none.
+
+        Args:
+            peer: The publisher.
+            steps: The tasks, each with the size of its body; their envelope is the payload.
+            now: The time.
+            timeout: Seconds to wait for room, or None.
+            owner: As for `submit`.
+
+        Returns:
+            Their numbers; that of an earlier task of the last one's key alone, where that is known; or the publish that
+            waits for room, whose end is an effect ADMITTED with these.
+
+        Raises:
+            UsageError: An option is not valid, or a durable task comes after one that is not.
+            NoRoute: A queue does not exist.
+            QueueFull: A queue has no room, and refuses.
+            Expired: A queue has no room, and no time is left.
+        """
+        check_publishing(0, 0.0, timeout=timeout)
+        queues = self._queues_of(steps)
+        known = self._known(steps, now)
+        if known:
+            return known
+        full = self._first_full(tuple(queues), queues, now, new=True)
+        if full is not None:
+            return self._park(full, Parked(peer, owner, (steps,), self._submit_steps_again, timeout), now)
+        return self._put_all(peer, steps, now)
+
+    def _queues_of(self, steps: Sequence[tuple[Step, int]]) -> dict[Queue, tuple[int, int]]:
+        """Return the queues of tasks, each with the bytes and the number of those that are for it."""
+        found: dict[Queue, tuple[int, int]] = {}
+        for step, size in steps:
+            name = step.publication.queue
+            queue = self._tasks.queues.get(name)
+            if queue is None:
+                check_subject("queue", name)
+                raise NoRoute(name, "declare it first")
+            if queue.spec.durable:
+                for each in step.after:
+                    before = steps[each][0].publication.queue
+                    if not self._tasks.queues[before].spec.durable:
+                        raise UsageError(
+                            f"a task of {name!r} would wait for one of {before!r} after a restart, which is not durable",
+                            "let both queues be durable",
+                        )
+            bytes_, number = found.get(queue, (0, 0))
+            found[queue] = bytes_ + size + CHARGE, number + 1
+        return found
+
+    def _known(self, steps: Sequence[tuple[Step, int]], now: float) -> int:
+        last = steps[-1][0].publication
+        key = last.dedup
+        return 0 if key is None else self._tasks.queues[last.queue].dedup.find(key, now, self._tasks.found)
+
+    def _put_all(self, peer: Peer, steps: Sequence[tuple[Step, int]], now: float) -> list[int]:
+        followed = {each for step, _ in steps for each in step.after}
+        numbers: list[int] = []
+        for place, (step, size) in enumerate(steps):
+            each = step.publication
+            options = each.options
+            if place in followed:
+                # Its outcome is for those that come after it.
+                options = (*options[:5], True, *options[6:])
+            after = tuple(numbers[before] for before in step.after)
+            queue = self._tasks.queues[each.queue]
+            task = self._tasks.put(
+                queue, each.envelope, size, now, peer, None, options, after=after, collect=step.collect
+            )
+            numbers.append(task.id)
+        return numbers
+
+    def _submit_steps_again(self, parked: Parked, now: float) -> bool:
+        (steps,) = parked.arguments
+        numbers: list[int] = []
+        error = None
+        known = 0
+        try:
+            queues = self._queues_of(steps)
+            known = self._known(steps, now)
+            full = None if known else self._first_full(tuple(queues), queues, now, new=False)
+            if full is not None:
+                return self._stay(parked, full)
+            numbers = [known] if known else self._put_all(parked.peer, steps, now)
+        except RedpollError as failed:
+            error = failed
+        self._end(parked)
+        self._tasks.tell(parked.peer, (ADMITTED, parked.peer, parked, numbers, error, bool(known)))
         return True
 
     # -- to a subject
@@ -148,7 +241,7 @@ class Intake:
         queues = self._bound.match(subject) if self._bound.count else ()
         if mandatory and not live and not queues:
             raise NoRoute(subject)
-        full = self._first_full(queues, size + CHARGE, now, new=True)
+        full = self._first_full(queues, dict.fromkeys(queues, (size + CHARGE, 1)), now, new=True)
         if full is not None:
             arguments = (subject, payload, size, last)
             return self._park(full, Parked(peer, owner, arguments, self._publish_again, timeout), now)
@@ -178,13 +271,9 @@ class Intake:
         queues = self._bound.match(subject)
         error = None
         try:
-            full = self._first_full(queues, size + CHARGE, now, new=False)
+            full = self._first_full(queues, dict.fromkeys(queues, (size + CHARGE, 1)), now, new=False)
             if full is not None:
-                if full is parked.queue:
-                    return False
-                parked.queue = full
-                full.parked.append(parked)
-                return True
+                return self._stay(parked, full)
             self._send(parked.peer, subject, payload, size, now, last, self._live.match(subject), queues)
         except RedpollError as failed:
             error = failed
@@ -192,12 +281,31 @@ class Intake:
         self._tasks.tell(parked.peer, (ADMITTED, parked.peer, parked, 0, error, False))
         return True
 
-    def _first_full(self, queues: tuple[Queue, ...], size: int, now: float, *, new: bool) -> Queue | None:
-        """Return the first queue without room that lets publishes wait; queues that drop their oldest task do so last."""
+    @staticmethod
+    def _stay(parked: Parked, full: Queue) -> bool:
+        """Let a publish wait in a queue that has no room; return False if it waited there before."""
+        if full is parked.queue:
+            return False
+        parked.queue = full
+        full.parked.append(parked)
+        return True
+
+    def _first_full(
+        self, queues: tuple[Queue, ...], sizes: Mapping[Queue, tuple[int, int]], now: float, *, new: bool
+    ) -> Queue | None:
+        """Return the first queue without room that lets publishes wait; queues that drop their oldest task do so last.
+
+        Args:
+            queues: The queues.
+            sizes: The bytes and the number of tasks for each.
+            now: The time.
+            new: True if it is to wait behind others.
+        """
         if len(queues) > 1:
             queues = tuple(sorted(queues, key=lambda each: each.spec.at_limit == "drop-old"))
         for queue in queues:
-            if ((new and queue.parked) or not queue.has_room(size)) and not self._make_room(queue, size, now):
+            size = sizes[queue]
+            if ((new and queue.parked) or not queue.has_room(*size)) and not self._make_room(queue, *size, now):
                 return queue
         return None
 
@@ -231,9 +339,9 @@ class Intake:
 
     # -- no room
 
-    def _make_room(self, queue: Queue, size: int, now: float) -> bool:
+    def _make_room(self, queue: Queue, size: int, number: int, now: float) -> bool:
         if queue.spec.at_limit == "drop-old":
-            if self._tasks.make_room(queue, size, now):
+            if self._tasks.make_room(queue, size, now, number):
                 return True
         elif queue.spec.at_limit == "wait":
             return False

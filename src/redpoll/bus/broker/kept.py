@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Any
 
 from redpoll.bus.broker import outputs
@@ -17,6 +17,8 @@ __all__ = ["Dedup", "Kept", "Results"]
 class Results:
     """Outcomes by the number of their task: for a time, and within a number of bytes, the oldest leaving first.
 
+    Those that a later task is to be given are held beside these, and count as part of that.
+
     Args:
         limits: The limits of the broker.
         out: The outbox, for the writes that forget outcomes.
@@ -28,25 +30,59 @@ class Results:
         self._out = out
         # In the order of adding.
         self._found: dict[int, Ended | Brief] = {}
+        # Those that are held, and how often each number is.
+        self._held: dict[int, Ended | Brief] = {}
+        self._holds: dict[int, int] = {}
         self._oldest = 0.0
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._found) + len(self._held)
 
     def find(self, task: int, now: float) -> Ended | Brief | None:
         """Return the outcome of a task, in brief where it is in the store alone; None if it is not kept."""
         found = self._found.get(task)
-        return None if found is None or now - found.when >= self._seconds else found
+        if found is None:
+            return self._held.get(task)
+        return None if now - found.when >= self._seconds else found
+
+    def hold(self, tasks: Iterable[int]) -> None:
+        """Hold the outcomes of tasks, also those that come later, until they are released as often."""
+        for task in tasks:
+            self._holds[task] = self._holds.get(task, 0) + 1
+            found = self._found.pop(task, None)
+            if found is not None:
+                self.bytes -= found.size + CHARGE
+                self._held[task] = found
+
+    def held_size(self, task: int) -> int:
+        """Return the bytes of an outcome that is held; 0 if there is none yet."""
+        found = self._held.get(task)
+        return 0 if found is None else found.size + CHARGE
+
+    def release(self, tasks: Iterable[int]) -> None:
+        """Hold the outcomes of tasks no more: they are the newest of those that are kept, but not for longer."""
+        for task in tasks:
+            left = self._holds.pop(task) - 1
+            if left:
+                self._holds[task] = left
+                continue
+            found = self._held.pop(task, None)
+            if found is not None:
+                self.add(found)
 
     def drop(self, task: int) -> None:
         """Leave the outcome of a task to the store, and keep it in brief."""
-        found = self._found.get(task)
+        place = self._held if task in self._held else self._found
+        found = place.get(task)
         if isinstance(found, Ended):
-            self._found[task] = Brief(task, found.queue, found.size, found.token, found.when)
+            place[task] = Brief(task, found.queue, found.size, found.token, found.when)
 
     def add(self, ended: Ended | Brief) -> None:
         """Keep an outcome, and forget the oldest ones."""
+        if ended.id in self._holds:
+            self._held[ended.id] = ended
+            return
         self._found[ended.id] = ended
         self.bytes += ended.size + CHARGE
         if self.bytes > self._limit or ended.when - self._oldest >= self._seconds:

@@ -90,7 +90,10 @@ class Deleted(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A task is in a queue: ready, or delayed until `due`. A payload of None is that of `origin`, which the store has."""
+    """A task is in a queue: ready, or delayed until `due`, or until those that it comes after have ended.
+
+    A payload of None is that of `origin`, which the store has.
+    """
 
     id: int
     queue: str
@@ -104,6 +107,7 @@ class Put(NamedTuple):
     history: tuple[str, ...]
     origin: int
     lost: int = 0
+    after: tuple[int, ...] = ()
 
 
 class Keyed(NamedTuple):
@@ -187,6 +191,7 @@ class Dead(NamedTuple):
     priority: int = 0
     attempts: int = 0
     origin: int = 0
+    after: tuple[int, ...] = ()
 
 
 class Brief(NamedTuple):

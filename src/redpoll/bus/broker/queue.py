@@ -28,6 +28,7 @@ __all__ = [
     "ACCEPTED",
     "ASIDE",
     "CANCEL",
+    "COLLECT",
     "DEAD",
     "DEADLINE",
     "DELAYED",
@@ -51,8 +52,9 @@ __all__ = [
 #: The places of a task. GONE is none: it has its outcome, or never was in the queue; a worker may hold it still.
 READY, DELAYED, ASIDE, TAKEN, ACCEPTED, DEAD, GONE = range(7)
 
-#: Flags of a task: its outcome is stored; its time to expire is a deadline; its worker was asked to stop; it is stored.
-KEEP, DEADLINE, CANCEL, DURABLE = 1, 2, 4, 8
+#: Flags of a task: its outcome is stored; its time to expire is a deadline; its worker was asked to stop; it is stored; it
+#: begins however the tasks end that it comes after.
+KEEP, DEADLINE, CANCEL, DURABLE, COLLECT = 1, 2, 4, 8, 16
 
 _new: Final = tuple.__new__
 
@@ -186,6 +188,12 @@ class Extra:
     """More watchers, each with its peer."""
     origin: int = 0
     """Number of the dead letter that it was."""
+    after: tuple[int, ...] = ()
+    """Numbers of the tasks that it comes after, whose outcomes it is given."""
+    waits: int = 0
+    """The number of these that have no outcome yet; it is delayed, without a timer, until there is none."""
+    brought: int = 0
+    """Bytes of the outcomes of these, which count as its own."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -225,7 +233,7 @@ class Task:
     @property
     def body(self) -> int:
         """Bytes of its body."""
-        return self.size - CHARGE
+        return self.size - CHARGE - (0 if self.extra is None else self.extra.brought)
 
     @property
     def attempts(self) -> int:
@@ -346,9 +354,9 @@ class Queue:
         self.ttl = spec.ttl
         self.max_length = math.inf if spec.max_length is None else spec.max_length
 
-    def has_room(self, size: int) -> bool:
-        """Return True if one more task fits; the first one always does."""
-        return (self.bytes + size <= self.max_bytes and self.count < self.max_length) or not self.count
+    def has_room(self, size: int, number: int = 1) -> bool:
+        """Return True if more tasks of that size together fit; the first ones always do."""
+        return (self.bytes + size <= self.max_bytes and self.count + number <= self.max_length) or not self.count
 
     def full(self) -> tuple[float, str]:
         """Return the limit that was reached, and its unit."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from redpoll.bus.broker.outputs import STOPPED, Declared, Deleted
-from redpoll.bus.broker.queue import Queue
+from redpoll.bus.broker.queue import GONE, Queue
 from redpoll.bus.broker.schedules import Schedules
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
@@ -129,7 +129,8 @@ class Queues:
                 parked.retry(parked, now)
         queue.parked.clear()
         for task in [*queue.in_line(), *queue.delayed, *self._tasks.taken(queue)]:
-            self._tasks.revoke(task, OutcomeKind.CANCELLED, now, reason)
+            if task.state != GONE:
+                self._tasks.revoke(task, OutcomeKind.CANCELLED, now, reason)
         for task in tuple(queue.dead.values()):
             self._tasks.unbury(task)
         for consumer in tuple(queue.consumers.values()):

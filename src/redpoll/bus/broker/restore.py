@@ -101,7 +101,7 @@ class Restored:
 def task_of(put: Put, queue: Queue, size: int, peer: Peer) -> Task:
     """Make a task that has no place yet."""
     task = Task(put.id, queue, put.payload, size, put.flags, peer, None, GONE)
-    if put.priority or put.attempts or put.history or put.origin:
+    if put.priority or put.attempts or put.history or put.origin or put.after:
         extra = task.more
         extra.priority, extra.attempts, extra.lost = put.priority, put.attempts, put.lost
         extra.history, extra.origin = put.history, put.origin
@@ -120,7 +120,7 @@ def hold(task: Task, taken: Taken, consumer: Consumer, *, accepted: bool) -> Non
         task.queue.set_apart(consumer.peer)
 
 
-def bury(queue: Queue, dead: Dead, peer: Peer) -> None:
+def bury(queue: Queue, dead: Dead, peer: Peer) -> Task:
     """Put a dead letter beside its queue."""
     task = Task(dead.id, queue, dead.payload, dead.size + CHARGE, dead.flags | DURABLE, peer, None)
     task.state = DEAD
@@ -133,3 +133,4 @@ def bury(queue: Queue, dead: Dead, peer: Peer) -> None:
     )
     queue.dead[dead.id] = task
     queue.dead_bytes += task.size
+    return task

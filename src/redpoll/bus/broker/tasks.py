@@ -6,8 +6,10 @@ A task is put in, delayed, put back and ended here. Handing out is in `Queue`; o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from itertools import count
+from types import MappingProxyType
 from typing import Any, Final
 
 from redpoll.bus.broker.kept import Results
@@ -28,6 +30,7 @@ from redpoll.bus.broker.outputs import (
 from redpoll.bus.broker.queue import (
     ACCEPTED,
     CANCEL,
+    COLLECT,
     DEAD,
     DEADLINE,
     DELAYED,
@@ -55,7 +58,22 @@ DUE, EXPIRES = 0, 1
 _DIGITS: Final = 64
 _SIZES: Final = 4_096
 _NO_EXTRA: Final = Extra()
+_RESULT: Final = OutcomeKind.RESULT
+_CANCELLED: Final = OutcomeKind.CANCELLED
 _EXPIRED: Final = OutcomeKind.EXPIRED
+_AFTER: Final = "it came after task"
+_ENDS: Final[Mapping[OutcomeKind, str]] = MappingProxyType(
+    {
+        OutcomeKind.ERROR: "failed",
+        OutcomeKind.CANCELLED: "was cancelled",
+        OutcomeKind.DEAD: "became a dead letter",
+        OutcomeKind.EXPIRED: "expired",
+        OutcomeKind.TIME_LIMIT: "exceeded its time limit",
+        OutcomeKind.LOST: "was lost",
+    }
+)
+#: Characters of the reason of a task that is cancelled with the one before it.
+_LONGEST: Final = 400
 _new: Final = tuple.__new__
 
 
@@ -99,6 +117,9 @@ class Tasks:
         self._sizes: dict[int, int] = {}
         self.found: dict[int, Task] = {}
         self.results = Results(limits, out)
+        # The tasks that come after one, by the number of that; and the ends that have not been carried on to these.
+        self._followers: dict[int, list[Task]] = {}
+        self._ends: deque[tuple[int, OutcomeKind, float, int, str]] = deque()
         self.queues: dict[str, Queue] = {}
         self.peers: dict[str, Peer] = {}
         self.last = serial << _DIGITS
@@ -135,8 +156,23 @@ class Tasks:
         watch: Any = None,
         options: Options = PLAIN,
         origin: Task | None = None,
+        after: tuple[int, ...] = (),
+        collect: bool = False,
     ) -> Task:
-        """Put a new task into a queue, also into a full one."""
+        """Put a new task into a queue, also into a full one.
+
+        Args:
+            queue: The queue.
+            payload: The owner's.
+            size: Bytes of its body.
+            now: The time.
+            peer: The publisher.
+            watch: The owner's watcher, or None.
+            options: The options of the publish.
+            origin: The dead letter that it was, or None.
+            after: Numbers of tasks without an outcome, of which it waits for all.
+            collect: True if it begins however these end; else it is cancelled if one does not end with a result.
+        """
         priority, delay, ttl, deadline, dedup, keep, _, _ = options
         size = self._sizes.get(size) or self.charged(size)
         self.last = number = next(self._numbers) + next(self._bits)
@@ -150,6 +186,12 @@ class Tasks:
         if origin is not None:
             task.more.origin = origin.id
             task.more.history = origin.more.history
+            after = origin.more.after
+        if collect:
+            task.flags |= COLLECT
+        if after:
+            self.follow(task, after)
+            self.bring(task)
         if deadline is not None:
             task.flags |= DEADLINE
             task.timer = self._timers.add(now + deadline, task, EXPIRES)
@@ -164,7 +206,9 @@ class Tasks:
                 out.writes.append(Keyed(queue.name, dedup, number, now))
         if out.observed:
             out.note("submitted", queue.name, number)
-        if delay > 0:
+        if after and task.more.waits:
+            self.delay(task, None)
+        elif delay > 0:
             self.delay(task, now + delay)
         else:
             queue.add(task)
@@ -181,15 +225,68 @@ class Tasks:
 
     def _written(self, task: Task, due: float | None) -> Put:
         it = task.extra or _NO_EXTRA
-        where = (task.id, task.queue.name, task.payload, task.size - CHARGE, task.flags)
+        where = (task.id, task.queue.name, task.payload, task.body, task.flags)
         expires = None if task.timer is None else task.timer[0]
-        return _new(Put, (*where, it.priority, due, expires, it.attempts, it.history, it.origin, it.lost))
+        return _new(Put, (*where, it.priority, due, expires, it.attempts, it.history, it.origin, it.lost, it.after))
 
-    def delay(self, task: Task, due: float) -> None:
-        """Make a task ready later that has no place."""
+    def delay(self, task: Task, due: float | None) -> None:
+        """Make a task ready later that has no place: at a time, or when all have ended that it comes after."""
         task.state = DELAYED
         task.queue.delayed[task] = None
-        task.more.ripens = self._timers.add(due, task, DUE)
+        task.more.ripens = None if due is None else self._timers.add(due, task, DUE)
+
+    # -- tasks that come after others
+
+    def follow(self, task: Task, after: tuple[int, ...]) -> None:
+        """Let a task come after others, some of which may have ended; their outcomes are held until it ends."""
+        extra = task.more
+        extra.after = after
+        self.results.hold(after)
+        if task.state == DEAD:
+            return
+        for number in after:
+            if number in self.found:
+                extra.waits += 1
+                self._followers.setdefault(number, []).append(task)
+
+    def bring(self, task: Task) -> None:
+        """Count the outcomes that a task is given as part of it: those that are there."""
+        self._grow(task, sum(map(self.results.held_size, task.more.after)))
+
+    @staticmethod
+    def _grow(task: Task, size: int) -> None:
+        task.size += size
+        task.more.brought += size
+        if task.state == DEAD:
+            task.queue.dead_bytes += size
+        else:
+            task.queue.bytes += size
+
+    def _lead(self) -> None:
+        """Carry ends on to the tasks that come after: the last one makes such a task ready, a failure cancels it.
+
+        In a loop: a chain may have any length.
+        """
+        ends = self._ends
+        while ends:
+            number, kind, now, size, detail = ends[0]
+            for task in self._followers.pop(number, ()):
+                if task.state != DELAYED:
+                    # It ended before.
+                    continue
+                if kind is not _RESULT and not task.flags & COLLECT:
+                    if kind is not _CANCELLED or not detail.startswith(_AFTER):
+                        said = f": {detail}" if detail else ""
+                        reason = f"{_AFTER} {self.text(number)}, which {_ENDS[kind]}{said}"[:_LONGEST]
+                    else:
+                        reason = detail
+                    self.end(task, _CANCELLED, now, detail=reason)
+                    continue
+                self._grow(task, size + CHARGE)
+                task.more.waits -= 1
+                if not task.more.waits:
+                    self.ripen(task)
+            ends.popleft()
 
     def restore(self, task: Task, expires: float | None) -> None:
         """Count a task that was there before a restart; it has no place yet."""
@@ -257,6 +354,12 @@ class Tasks:
             # A dead letter keeps its fields.
             extra.watchers = ()
         task.payload = None
+        if extra is not None and extra.after:
+            self.results.release(extra.after)
+        if self._followers and task.id in self._followers:
+            self._ends.append((task.id, kind, now, size, detail))
+            if len(self._ends) == 1:
+                self._lead()
         queue.ended[kind] += 1
         if out.observed:
             out.note(kind.name.lower() if kind > 1 else "done", queue.name, task.id, detail)
@@ -366,10 +469,14 @@ class Tasks:
         queue = task.queue
         payload = task.payload
         history = task.more.history = (*task.more.history, reason)[-self._limits.history :]
+        after = task.more.after
+        # Also when it has ended: it may be redriven.
+        self.results.hold(after)
         self.end(task, OutcomeKind.DEAD, now, detail=reason)
         other = self.queues.get(queue.spec.dead_letter or "")
         if other is not None and other is not queue and self._takes(other, task, now):
             self.put(other, payload, task.body, now, task.peer, None, as_before(task), task)
+            self.results.release(after)
             return
         task.state = DEAD
         task.payload = payload
@@ -379,7 +486,7 @@ class Tasks:
         if self._out.writes is not None and task.flags & DURABLE:
             it = task.more
             where = (task.id, queue.name, payload, task.body, history, task.flags)
-            self._out.writes.append(Dead(*where, it.priority, it.attempts, it.origin))
+            self._out.writes.append(Dead(*where, it.priority, it.attempts, it.origin, after))
         spec = queue.spec
         while len(queue.dead) > 1 and (
             queue.dead_bytes > spec.max_bytes or (spec.max_length is not None and len(queue.dead) > spec.max_length)
@@ -405,6 +512,7 @@ class Tasks:
         queue.dead_bytes -= task.size
         task.state = GONE
         task.payload = None
+        self.results.release(task.more.after)
         if self._out.writes is not None and task.flags & DURABLE:
             self._out.writes.append(Buried(task.id))
 
@@ -432,9 +540,9 @@ class Tasks:
             if queue.parked and queue.parked[0] is parked:
                 queue.parked.popleft()
 
-    def make_room(self, queue: Queue, size: int, now: float) -> bool:
-        """Drop the oldest ready tasks until one more fits; return True if it does."""
-        while not queue.has_room(size):
+    def make_room(self, queue: Queue, size: int, now: float, number: int = 1) -> bool:
+        """Drop the oldest ready tasks until one more fits, or more of that size together; return True if they do."""
+        while not queue.has_room(size, number):
             oldest = queue.oldest()
             if oldest is None:
                 return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from struct import Struct
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
@@ -75,10 +75,11 @@ def check_credit(credit: int) -> None:
 class EngineDelivery:
     """A delivery and its listener. Its constructor is the engine's, which sets all fields itself."""
 
-    __slots__ = ("__weakref__", "_cancelled", "_listener", "_lost", "_told", "attempt", "envelope")
+    __slots__ = ("__weakref__", "_cancelled", "_listener", "_lost", "_told", "attempt", "envelope", "inputs")
 
     envelope: Envelope
     attempt: int
+    inputs: Sequence[tuple[str, Outcome]]
     _lost: bool
     _cancelled: str
     _listener: Listener | None

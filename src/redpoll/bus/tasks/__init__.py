@@ -1,5 +1,6 @@
 """Tasks: one sender, one of many workers, an outcome."""
 
+from redpoll.bus.tasks.chains import Chain, ChainOptions, Group, Parts, TaskChain, TaskGroup
 from redpoll.bus.tasks.ending import Requeue, Unfit
 from redpoll.bus.tasks.handle import Handle
 from redpoll.bus.tasks.retry import Retry
@@ -7,4 +8,20 @@ from redpoll.bus.tasks.task import Claim, Task
 from redpoll.bus.tasks.tasks import Tasks
 from redpoll.bus.tasks.worker import Plan, Worker
 
-__all__ = ["Claim", "Handle", "Plan", "Requeue", "Retry", "Task", "Tasks", "Unfit", "Worker"]
+__all__ = [
+    "Chain",
+    "ChainOptions",
+    "Claim",
+    "Group",
+    "Handle",
+    "Parts",
+    "Plan",
+    "Requeue",
+    "Retry",
+    "Task",
+    "TaskChain",
+    "TaskGroup",
+    "Tasks",
+    "Unfit",
+    "Worker",
+]

@@ -214,7 +214,8 @@ def settle(delivery: Delivery, ending: Ending, retry: Retry | None = None, *, bl
         if envelope is None:
             return delivery.ack(Outcome(OutcomeKind.TIME_LIMIT, None, reason))
         try:
-            return delivery.ack(Outcome(OutcomeKind.ERROR, envelope))
+            # In words too, for the tasks that come after it.
+            return delivery.ack(Outcome(OutcomeKind.ERROR, envelope, reason))
         except PayloadTooLarge:
             return delivery.ack(Outcome(OutcomeKind.ERROR, None, reason))
     if way is Way.CANCELLED:

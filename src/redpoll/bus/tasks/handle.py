@@ -241,6 +241,11 @@ class Handle(Generic[ResultT]):
         return not isinstance(self._receipt, str) and self._receipt.duplicate
 
     @property
+    def over(self) -> bool:
+        """True once its outcome, or its absence, reached this handle; one for an id asks when a result is waited for."""
+        return self._watch.over
+
+    @property
     def progress(self) -> Any:
         """The latest progress that reached this handle; None before.
 

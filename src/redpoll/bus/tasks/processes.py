@@ -156,10 +156,8 @@ class Processes:
     def work(self, errand: Errand, say: Callable[[Envelope], object], begin: Callable[[], object]) -> Ending:
         """Run a task in a child; called in a thread that may wait."""
         delivery = errand.delivery
-        envelope = delivery.envelope
-        if not isinstance(envelope.body, bytes):
-            envelope = envelope._replace(body=bytes(envelope.body))
-        job = (delivery.id, delivery.queue, envelope, delivery.attempt, delivery.left)
+        inputs = [(each, outcome._replace(envelope=_plain(outcome.envelope))) for each, outcome in delivery.inputs]
+        job = (delivery.id, delivery.queue, _plain(delivery.envelope), delivery.attempt, delivery.left, inputs)
         starts = 0
         while starts < _STARTS:
             with self._lock:
@@ -205,14 +203,19 @@ class Processes:
             child.stop()
 
 
+def _plain(envelope: Envelope | None) -> Any:
+    """Return an envelope that can be pickled: its body may be a view."""
+    return envelope if envelope is None else envelope._replace(body=bytes(envelope.body))
+
+
 class _Held:
     """A task in a child."""
 
     lost = False
     cancelled = False
 
-    def __init__(self, way: Connection, job: tuple[str, str, Envelope, int, float | None]) -> None:
-        self.id, self.queue, self.envelope, self.attempt, self.left = job
+    def __init__(self, way: Connection, job: tuple[Any, ...]) -> None:
+        self.id, self.queue, self.envelope, self.attempt, self.left, self.inputs = job
         self._way = way
         self._lock = threading.Lock()
         self._ended = False

@@ -9,25 +9,29 @@ from typing import Any, Final, Self
 
 from redpoll.bus.awaitables import FALSE
 from redpoll.bus.engine import Delivery, Hold
-from redpoll.bus.envelope import Payloads
+from redpoll.bus.envelope import OutcomeKind, Payloads
+from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.tasks.ending import LEAVING, Ending, Requeue, Way, check_delay, failed, settle, tries_of
+from redpoll.bus.tasks.handle import error_of
 from redpoll.errors import DeadLettered, TaskRejected
 
 __all__ = ["Claim", "Task"]
 
 _UNREAD: Final = object()
 _BACK: Final = Ending(Way.REQUEUE)
+_NONE_ALLOWED: Final = AllowedExceptions()
 
 
 class Task:
     """A task that is being worked on. It can be used in the thread or process in which its handler runs."""
 
-    __slots__ = ("__weakref__", "_data", "_hold", "_payloads")
+    __slots__ = ("__weakref__", "_data", "_hold", "_payloads", "_results")
 
     def __init__(self, hold: Hold, payloads: Payloads) -> None:
         self._hold = hold
         self._payloads = payloads
         self._data: Any = _UNREAD
+        self._results: list[Any] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.queue!r}, attempt {self.attempt}>"
@@ -42,6 +46,26 @@ class Task:
         if self._data is _UNREAD:
             self._data = self._payloads.unpack(self._hold.envelope)
         return self._data
+
+    @property
+    def results(self) -> list[Any]:
+        """The results of the tasks that it came after, in their order; none of a task that is no part of a chain.
+
+        Where the outcomes of a group are collected, an exception is in the place of each that failed.
+
+        Raises:
+            BadPayload: One cannot be read here.
+        """
+        if self._results is None:
+            self._results = [
+                error_of(outcome, task, _NONE_ALLOWED)
+                if outcome.kind is not OutcomeKind.RESULT
+                else None
+                if outcome.envelope is None
+                else self._payloads.unpack(outcome.envelope)
+                for task, outcome in self._hold.inputs
+            ]
+        return self._results
 
     @property
     def id(self) -> str:

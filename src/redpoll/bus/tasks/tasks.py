@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
 from redpoll.bus.awaitables import OutcomeFuture, close_all
@@ -17,7 +17,8 @@ from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
 from redpoll.bus.engine import Delivery, Engine
 from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
-from redpoll.bus.records import Publication, QueueSpec, Receipt, Times, check_subject
+from redpoll.bus.records import Publication, QueueSpec, Receipt, Step, Times, check_subject
+from redpoll.bus.tasks.chains import QUEUE, Chain, ChainOptions, Parts, TaskChain, TaskGroup, in_order
 from redpoll.bus.tasks.handle import Handle, KnownWatch, Watch, error_of
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
@@ -28,9 +29,6 @@ from redpoll.errors import BatchError, ConfigError, NoRoute, QueueEmpty, Redpoll
 __all__ = ["QUEUE", "Tasks"]
 
 T = TypeVar("T")
-
-QUEUE: Final = "tasks"
-"""The queue of tasks that name none."""
 
 #: Seconds that an eta may lie in the past: clocks differ, and it was to be soon.
 _PAST: Final = 60.0
@@ -423,6 +421,95 @@ class Tasks:
             for handle in waiting:
                 with suppress(RedpollError):
                     await handle.cancel()
+
+    def chain(self, data: Any, queue: str = QUEUE, **options: Unpack[ChainOptions]) -> TaskChain:
+        """Return a task that is not submitted yet, as the first of a chain, or one of a group.
+
+        ``await bus.tasks.chain("a.png", "resize").then("x", "publish").submit()``
+
+        Args:
+            data: The data of the task.
+            queue: Name of the queue.
+            **options: Those of `submit`, beside declare and timeout.
+        """
+        return TaskChain(Parts(lambda: self, lambda: data, queue, options))
+
+    def group(self, chains: Iterable[Chain[Any]], *, collect: bool = False) -> TaskGroup:
+        """Return chains as a group, whose results are wanted together: ``await bus.tasks.group(chains).run()``.
+
+        Args:
+            chains: The chains, of `chain`.
+            collect: False (default): the first failure decides. True: all outcomes are collected, and the task after the
+                group begins however they end.
+
+        Raises:
+            ConfigError: There is none, one twice, or something else.
+        """
+        return TaskGroup(lambda: self, chains, collect)
+
+    async def submit_chains(self, chains: Sequence[Chain[Any]], timeout: float | None = None) -> list[Handle[Any]]:
+        """Submit chains in one step, for `Chain` and `Group`, which have the arguments and the errors.
+
+        Returns:
+            The handles of their last tasks.
+        """
+        require("timeout", timeout, optional(duration))
+        self._engine.capabilities.require(
+            "successors",
+            "tasks that come after others",
+            "connect to redpoll://, or submit the next task in the handler",
+        )
+        order = in_order(chains)
+        if len(chains) > 1 and any(each.options.get("dedup") is not None for each in order):
+            raise UsageError("a group has no key", "give one to the task after it")
+        places = {parts: place for place, parts in enumerate(order)}
+        steps = [
+            Step(await self._planned(each), tuple(places[before._parts] for before in each.before), each.collect)
+            for each in order
+        ]
+        try:
+            receipts = await self._engine.publish_steps(steps, timeout=timeout)
+        except NoRoute:
+            for queue in dict.fromkeys(each.queue for each in order):
+                await self._declare(queue)
+            receipts = await self._engine.publish_steps(steps, timeout=timeout)
+        found = receipts if receipts[0].duplicate else [receipts[places[each._parts]] for each in chains]
+        handles: list[Handle[Any]] = []
+        for chain, receipt in zip(chains, found, strict=True):
+            handle: Handle[Any] = Handle(self._engine, self._payloads, self._allowed, receipt, None)
+            read = chain._parts.read
+            handles.append(handle if read is None else handle.read_by(read))
+        return handles
+
+    async def run_chains(
+        self, chains: Sequence[Chain[Any]], timeout: float | None = None, collect: bool = False
+    ) -> list[Any]:
+        """Submit chains in one step, and return the results of their last tasks, for `Chain` and `Group`."""
+        clock = self._engine.clock
+        began = clock.time()
+        handles = await self.submit_chains(chains, timeout)
+        left = None if timeout is None else max(0.0, timeout - (clock.time() - began))
+        waiting = [asyncio.ensure_future(each.result(left)) for each in handles]
+        try:
+            results: list[Any] = await asyncio.gather(*waiting, return_exceptions=collect)
+        finally:
+            for each in waiting:
+                each.cancel()
+        for handle, result in zip(handles, results, strict=True):
+            if isinstance(result, TimeoutError) and not handle.over:
+                raise result
+        return results
+
+    async def _planned(self, parts: Parts) -> Publication:
+        """Return the task of a part of a chain, with its options checked."""
+        options: dict[str, Any] = dict(parts.options)
+        headers, eta, no_reply = (options.pop(each, None) for each in ("headers", "eta", "no_reply"))
+        check_headers(headers)
+        priority, delay, dedup = options.pop("priority", 0), options.pop("delay", 0.0), options.get("dedup")
+        times = options.get("ttl"), options.get("deadline"), None
+        delay = await self._check(parts.queue, priority, delay, eta, dedup, True, *times)
+        envelope = self._payloads.pack(parts.data(), None, inherit(headers, None)[0])
+        return Publication(parts.queue, envelope, priority=priority, delay=delay, keep=not no_reply, **options)
 
     def handle(self, id: str, queue: str = QUEUE) -> Handle[Any]:  # noqa: A002, ARG002  # the public names
         """Return a handle for a task that was submitted before, perhaps in another process.

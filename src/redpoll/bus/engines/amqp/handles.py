@@ -105,6 +105,7 @@ class AmqpDelivery(EngineDelivery):
         self._cancelled = ""
         self._listener = None
         self._told = None
+        self.inputs = ()
         self._desk = desk
         self._level = level
         self._channel: Channel | None = channel

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal, NoReturn
 
 from redpoll.bus.engine import Watcher
 from redpoll.bus.engines.amqp.session import Session
-from redpoll.bus.records import Capabilities, Publication, ScheduleInfo, TaskInfo, Times
+from redpoll.bus.records import Capabilities, Publication, Receipt, ScheduleInfo, Step, TaskInfo, Times
 from redpoll.errors import Unsupported
 
 __all__ = ["BESIDE", "REMEDIES", "WITH_HUB", "Lacking"]
@@ -49,6 +49,10 @@ class Lacking:
     async def watch(self, task: str, watcher: Watcher) -> None:
         """Raise `Unsupported`: RabbitMQ stores no outcomes."""
         self._unsupported(f"watching the task {task} later")
+
+    async def publish_steps(self, steps: Sequence[Step], *, timeout: float | None = None) -> list[Receipt]:
+        """Raise `Unsupported`: RabbitMQ has no transaction of an outcome and what comes after it."""
+        self._unsupported("tasks that come after others")
 
     async def schedule(self, name: str, publication: Publication, times: Times) -> None:
         """Raise `Unsupported`: RabbitMQ keeps no schedules."""

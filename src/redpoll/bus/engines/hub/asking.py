@@ -320,7 +320,7 @@ def _time_out(asking: weakref.ref[Asking]) -> None:
         found._time_out()
 
 
-_IMPATIENT: Final = frozenset({p.CALL, p.PUBLISH, p.EVENT, p.TAKE, p.SUBSCRIBE, p.WATCH, p.CONSUME})
+_IMPATIENT: Final = frozenset({p.CALL, p.PUBLISH, p.STEPS, p.EVENT, p.TAKE, p.SUBSCRIBE, p.WATCH, p.CONSUME})
 """Operations that wait, with a limit, for a hub that is away."""
 
 

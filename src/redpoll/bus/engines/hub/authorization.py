@@ -104,6 +104,11 @@ def _publish(case: _Case, _request: int, queue: str, *_: Any) -> None:
     case.require(queue, PUBLISH)
 
 
+def _steps(case: _Case, _request: int, tasks: list[Any], *_: Any) -> None:
+    for task in tasks:
+        case.require(p.queue_of(task[0] if isinstance(task, list) and task else None), PUBLISH)
+
+
 def _event(case: _Case, _request: int, subject: str, *_: Any) -> None:
     name, publish = _of_subject(subject)[:2]
     case.rights.require(publish, name)
@@ -182,6 +187,7 @@ def _unschedule(case: _Case, name: str) -> None:
 RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     p.GOODBYE: _own,
     p.PUBLISH: _publish,
+    p.STEPS: _steps,
     p.EVENT: _event,
     p.WITHDRAW: _own,
     p.CONSUME: _consume,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
@@ -23,11 +23,13 @@ from redpoll.bus.records import (
     QueueSpec,
     Receipt,
     ScheduleInfo,
+    Step,
     TaskInfo,
     Times,
     check_flags,
     check_last,
     check_publishing,
+    check_steps,
     check_subject,
     task_id,
 )
@@ -208,6 +210,30 @@ class HubEngine(HubMember):
             queue=queue,
             keep=keep,
         )
+
+    async def publish_steps(self, steps: Sequence[Step], *, timeout: float | None = None) -> list[Receipt]:
+        """Put tasks into their queues, of which some come after others."""
+        sizes = [len(each.publication.envelope.body) for each in steps]
+        check_steps(steps, sizes, self.max_body)
+        check_publishing(0, 0.0, timeout=timeout)
+        self._check()
+        for each in steps:
+            check_subject("queue", each.publication.queue)
+        if not self.linked and timeout is not None and timeout <= 0:
+            raise self.expired(timeout)
+        if self._waiting_bytes + sum(sizes) > _WAITING_BYTES and self._waiting_bytes:
+            raise QueueFull(None, _WAITING_BYTES, "bytes", queue=steps[-1].publication.queue)
+        tasks = [[pack_publication(each, self.max_body), list(after), collect] for each, after, collect in steps]
+        # With a key it can be asked for again.
+        again = steps[-1].publication.dedup is not None
+        future = self._ask(p.STEPS, tasks, timeout, again=again, size=sum(sizes), timeout=timeout)
+        number = next(reversed(self._requests))
+        try:
+            found, known = await future
+        except asyncio.CancelledError:
+            self.withdraw(number)
+            raise
+        return [Receipt(self.store, p.id_number(each), known) for each in found]
 
     def withdraw(self, number: int) -> None:
         """Forget a request that nobody waits for any more; a publish that waits for room waits no more."""
@@ -536,6 +562,7 @@ def _info(values: dict[str, Any]) -> TaskInfo:
         kind, result, detail = outcome
         outcome = Outcome(OutcomeKind(kind), None if result is None else decode(result), detail)
     values["history"] = tuple(values["history"])
+    values["after"] = tuple(values["after"])
     envelope = None
     with suppress(DecodeError):  # its history says so
         envelope = None if payload is None else decode(payload)

@@ -30,6 +30,7 @@ _CALLS: Final = 16
 _STALL: Final = 0.4
 #: A message of no records.
 _PROBE: Final = b"\x90"
+_FILLED: Final = frozenset({p.DELIVER, p.INPUTS})
 _MAY_BE_LOST: Final = frozenset({p.EVENTS, p.PROGRESSED, p.TOLD, p.NOTE})
 #: The places of payloads that count; those of deliveries count at the broker's peer.
 _PAYLOAD_AT: Final = {p.EVENTS: 3, p.OUTCOME: 3, p.PROGRESSED: 2, p.TOLD: 3}
@@ -145,7 +146,7 @@ class Client:
             self.flush()
 
     def deliver(self, record: list[Any]) -> None:
-        """Send a delivery, whose body is filled in later."""
+        """Send a delivery, or what it is given, whose last field is filled in later."""
         if self.open:
             self._gaps += 1
             self._waiting.append(record)
@@ -161,7 +162,7 @@ class Client:
     def _complete(self) -> int:
         """Return the number of queued records before the first that waits for its body."""
         for number, record in enumerate(self._waiting):
-            if record[0] == p.DELIVER and record[-1] is None:
+            if record[0] in _FILLED and record[-1] is None:
                 return number
         return len(self._waiting)
 
@@ -229,6 +230,8 @@ class Client:
             kind = record[0]
             if kind == p.DELIVER:
                 tasks += len(record[-1]) + CHARGE
+            elif kind == p.INPUTS:
+                tasks += sum(len(payload or b"") + CHARGE for _, _, payload, _ in record[-1])
             elif kind == p.REPLY:
                 self._bytes -= self._owed.pop(record[1], 0)
             elif kind in _PAYLOAD_AT:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from redpoll.bus.broker import outputs
 from redpoll.bus.broker.outputs import Back, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
 from redpoll.bus.broker.queue import CANCEL
-from redpoll.bus.engines.hub.tables import BODY, Clock, Database, bits_of, msgpack, numbers
+from redpoll.bus.engines.hub.tables import BODY, Clock, Database, bits_of, msgpack, numbers, pack_numbers
 
 __all__ = ["Group", "Statement"]
 
@@ -23,8 +23,8 @@ Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 _APART: Final = 512
 _INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _COPY: Final = f"INSERT INTO bodies SELECT ?2, {BODY.format('?1')}"
-_BURY: Final = f"""INSERT INTO dead (serial, bits, queue, size, flags, priority, attempts, history, origin, body)
-    VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, coalesce(?11, {BODY.format("?1")}))"""  # noqa: S608
+_BURY: Final = f"""INSERT INTO dead (serial, bits, queue, size, flags, priority, attempts, history, origin, body, parents)
+    VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, coalesce(?11, {BODY.format("?1")}), ?12)"""  # noqa: S608
 # Keys of a queue after which the oldest are looked at.
 _KEYS: Final = 1_000
 
@@ -205,6 +205,7 @@ class Group:
             _history(write.history),
             _number(write.origin),
             write.payload,
+            pack_numbers(write.after),
         )
 
     def _forgotten(self, write: outputs.Forgotten) -> None:
@@ -268,7 +269,7 @@ class Group:
         puts: list[Any] = []
         large: list[Any] = []
         for put in self._puts.values():
-            number, queue, payload, size, flags, priority, due, expires, attempts, history, origin, lost = put
+            number, queue, payload, size, flags, priority, due, expires, attempts, history, origin, lost, after = put
             serial = number >> 64
             row = (
                 serial,
@@ -280,13 +281,13 @@ class Group:
                 due if due is None else stored(due),
                 expires if expires is None else stored(expires),
             )
-            if attempts or history or origin or lost:
+            if attempts or history or origin or lost or after:
                 if payload is None:
                     self._say(_COPY, self.source(number) >> 64, serial)
                 else:
                     payload = self._body(serial, payload)
-                rest = attempts, lost, _history(history), _number(origin), payload
-                self._say("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *row, *rest)
+                rest = attempts, lost, _history(history), _number(origin), payload, pack_numbers(after)
+                self._say("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *row, *rest)
             else:
                 start, end = end, end + len(payload)
                 parts.append(payload)

@@ -98,9 +98,11 @@ class HubDelivery(EngineDelivery):
         attempt: int,
         ends: float | None,
         envelope: Envelope,
+        inputs: Sequence[tuple[str, Outcome]] = (),
     ) -> None:
         self.envelope = envelope
         self.attempt = attempt
+        self.inputs = inputs
         self.token = token
         self.number = number
         #: Time of its arrival, and later of its begin, if its consumer takes tasks ahead.

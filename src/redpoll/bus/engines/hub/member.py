@@ -123,6 +123,8 @@ class HubMember(Asking):
         # With the numbers of their tasks; and of calls, the times by which their outcomes are there.
         self._watchers: dict[int, tuple[Watcher, int, float | None]] = {}
         self._consumers: dict[int, HubConsumer] = {}
+        # What the next deliveries are given, by their tokens.
+        self._inputs: dict[int, list[tuple[str, Outcome]]] = {}
         # Of these, those that take one task.
         self._takes: set[HubConsumer] = set()
         self._subscriptions: dict[int, HubSubscription] = {}
@@ -407,6 +409,7 @@ class HubMember(Asking):
 
     def _unlinked(self, error: RedpollError) -> None:
         """Keep what may be asked for again, and settle the rest."""
+        self._inputs.clear()
         for consumer in self._consumers.values():
             consumer.unlinked()
         waiting = {id(record) for record in self._out}
@@ -649,11 +652,18 @@ class HubMember(Asking):
         self, number: int, token: int, task: bytes, attempt: int, left: float | None, payload: bytes
     ) -> None:
         consumer = self._consumers.get(number)
+        inputs = self._inputs.pop(token, ()) if self._inputs else ()
         if consumer is None:
             self.say(p.BACK, 0, number, [token])
             return
         ends = None if left is None else self.loop.time() + left
-        consumer.deliver(HubDelivery(consumer, token, p.id_number(task), attempt, ends, decode(payload)))
+        consumer.deliver(HubDelivery(consumer, token, p.id_number(task), attempt, ends, decode(payload), inputs))
+
+    def _given(self, _: int, token: int, outcomes: list[Any]) -> None:
+        given = self._inputs.setdefault(token, [])
+        for task, kind, payload, detail in outcomes:
+            envelope = None if payload is None else decode(payload)
+            given.append((task_id(self.store, p.id_number(task)), Outcome(KINDS[kind], envelope, detail)))
 
     def _ended_task(self, number: int, kind: int, payload: bytes | None, detail: str) -> None:
         outcome = _new(Outcome, (KINDS[kind], None if payload is None else decode(payload), detail))
@@ -737,6 +747,7 @@ _TAKE: Final[Mapping[int, Callable[..., None]]] = {
     p.REPLY: HubMember._replied,
     p.FAILED: HubMember._refused,
     p.DELIVER: HubMember._delivered,
+    p.INPUTS: HubMember._given,
     p.OUTCOME: HubMember._ended_task,
     p.PROGRESSED: HubMember._progressed,
     p.CANCELLED: HubMember._cancelled,

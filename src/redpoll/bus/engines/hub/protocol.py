@@ -7,6 +7,7 @@
 | BEGUN | name, token, question, begun | by the other link, the answer to STALLED: up to which token each consumer has begun |
 | GOODBYE | | it does not return: what it holds goes back |
 | PUBLISH | request, queue, payload, watched, and the options of `Engine.publish` in their order | a task |
+| STEPS | request, tasks, timeout | tasks that are published together: task, places of those before it, collect |
 | EVENT | request, subject, payload, mandatory, last, timeout | an event |
 | WITHDRAW | request | stop waiting for room |
 | CONSUME | request, consumer, queue, credit, accept, exclusive, automatic | `Engine.consume`; `take` is not automatic |
@@ -31,6 +32,7 @@
 | REPLY | request, value | it is done, as surely as WELCOME said |
 | FAILED | request, error | it is not; of request 0: the hub does not know the client, or no more |
 | DELIVER | consumer, token, id, attempt, left, payload | a task |
+| INPUTS | consumer, token, outcomes | for the task that comes next: ids, outcomes, payloads, details; or some |
 | OUTCOME | watcher, outcome, payload, detail | |
 | PROGRESSED | watcher, payload | |
 | CANCELLED | consumer, token, reason | the work is not wanted |
@@ -89,10 +91,9 @@ MAX_HELLO: Final = 4_096
 HELLO, GOODBYE, PUBLISH, EVENT, WITHDRAW, CONSUME, TAKE, CREDIT, CLOSE, RECLAIM, SETTLE, ACCEPT, DONE, REJECT = range(
     14
 )
-PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL, ALIVE, AHEAD, BACK, RESUME, BEGUN = range(14, 24)
-WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE, GREET, STALLED = range(
-    32, 45
-)
+PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL, ALIVE, AHEAD, BACK, RESUME, BEGUN, STEPS = range(14, 25)
+WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE, GREET = range(32, 44)
+STALLED, INPUTS = 44, 45
 
 _Types = type | tuple[type, ...]
 _PAYLOAD: Final = (bytes, type(None))
@@ -105,6 +106,7 @@ FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
     BEGUN: (str, str, int, list),
     GOODBYE: (),
     PUBLISH: (int, str, bytes, bool, int, _NUMBER, _SECONDS, _SECONDS, (str, type(None)), bool, bool, _SECONDS),
+    STEPS: (int, list, _SECONDS),
     EVENT: (int, str, bytes, bool, int, _SECONDS),
     WITHDRAW: (int,),
     CONSUME: (int, int, str, int, bool, bool, bool),
@@ -128,7 +130,7 @@ FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
 """The types of what follows a kind, in records of clients."""
 
 ANSWERED: Final = frozenset(
-    {PUBLISH, EVENT, CONSUME, TAKE, CLOSE, RECLAIM, ACCEPT, BACK, RESUME, DONE, REJECT, SUBSCRIBE, WATCH, CALL}
+    {PUBLISH, STEPS, EVENT, CONSUME, TAKE, CLOSE, RECLAIM, ACCEPT, BACK, RESUME, DONE, REJECT, SUBSCRIBE, WATCH, CALL}
 )
 """Kinds whose records begin with the number of a request, and are answered."""
 
@@ -169,6 +171,7 @@ FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
     NOTE: (str, str, bytes, str),
     GREET: (),
     STALLED: (str, int),
+    INPUTS: (int, int, list),
 }
 """The same, in records of a hub."""
 

@@ -9,7 +9,7 @@ from typing import Final
 from redpoll.bus.broker import outputs
 from redpoll.bus.broker.outputs import Brief, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
 from redpoll.bus.broker.restore import Stored
-from redpoll.bus.engines.hub.tables import BODY, Clock, Database, msgpack, number_of, numbers
+from redpoll.bus.engines.hub.tables import BODY, Clock, Database, msgpack, number_of, numbers, numbers_of
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import QueueSpec
 
@@ -38,11 +38,11 @@ def load(database: Database, clock: Clock) -> Iterator[Write]:
     ):
         queue = msgpack.decode(more)[0]
         yield Brief(number_of(serial, bits), names.setdefault(queue, queue), size, token, clock.loaded(ended))
-    for serial, bits, key, size, flags, priority, attempts, history, origin in database.execute(
-        "SELECT serial, bits, queue, size, flags, priority, attempts, history, origin FROM dead ORDER BY number"
+    for serial, bits, key, size, flags, priority, attempts, history, origin, parents in database.execute(
+        "SELECT serial, bits, queue, size, flags, priority, attempts, history, origin, parents FROM dead ORDER BY number"
     ):
         id_, first = number_of(serial, bits), int.from_bytes(origin or b"", "big")
-        yield Dead(id_, queues[key], None, size, _lines(history), flags, priority, attempts, first)
+        yield Dead(id_, queues[key], None, size, _lines(history), flags, priority, attempts, first, numbers_of(parents))
     for subject, size, events in database.execute("SELECT subject, size, events FROM kept ORDER BY number"):
         yield Kept(subject.decode(), size, tuple((body, length) for body, length in msgpack.decode(events)))
     for name, due, spec in database.execute("SELECT name, due, spec FROM schedules ORDER BY name"):
@@ -54,9 +54,23 @@ def load_tasks(database: Database, clock: Clock) -> Iterator[Stored]:
     queues = {key: name.decode() for key, name in database.execute("SELECT number, name FROM queues")}
     hands = {serial: hand for serial, *hand in database.execute("SELECT serial, token, accepted, peer FROM taken")}
     loaded = clock.loaded
-    for serial, bits, queue, size, flags, priority, due, expires, attempts, lost, history, origin in database.execute(
-        """SELECT serial, bits, queue, size, flags, priority, due, expires, attempts, lost, history, origin FROM tasks
-        ORDER BY serial"""
+    for (
+        serial,
+        bits,
+        queue,
+        size,
+        flags,
+        priority,
+        due,
+        expires,
+        attempts,
+        lost,
+        history,
+        origin,
+        parents,
+    ) in database.execute(
+        """SELECT serial, bits, queue, size, flags, priority, due, expires, attempts, lost, history, origin, parents
+        FROM tasks ORDER BY serial"""
     ):
         number = number_of(serial, bits)
         put = Put(
@@ -72,6 +86,7 @@ def load_tasks(database: Database, clock: Clock) -> Iterator[Stored]:
             () if history is None else _lines(history),
             0 if origin is None else int.from_bytes(origin, "big"),
             lost,
+            () if parents is None else numbers_of(parents),
         )
         if serial in hands:
             token, accepted, peer = hands[serial]

@@ -14,7 +14,7 @@ from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.pace import LEASE
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.bus.envelope import KINDS
-from redpoll.bus.records import Publication
+from redpoll.bus.records import Publication, Step, check_steps
 from redpoll.errors import PayloadTooLarge, ProtocolError, QueueFull, Withdrawn
 
 __all__ = ["REQUESTS", "Requests", "check_payload", "read_publication"]
@@ -63,6 +63,31 @@ class Requests:
             if watched:
                 self._turns.watch_known(client, request, got)
             self._turns.reply(client, durable, request, [p.id_bytes(got), True])
+
+    def _steps(self, client: Client, request: int, tasks: list[Any], timeout: float | None) -> None:
+        if request <= 0 or request in client.parked:
+            raise _wrong_number(request)
+        steps: list[tuple[Step, int]] = []
+        for each in tasks:
+            match each:
+                case [task, list() as after, bool() as collect]:
+                    publication, size = read_publication(task, self._max_body)
+                    steps.append((Step(publication, tuple(after), collect), size))
+                case _:
+                    raise ProtocolError("expected a task, the places of those before it, and a flag")
+        check_steps([each for each, _ in steps], [size for _, size in steps], self._max_body)
+        found = self._broker.queues.found
+        queues = {step.publication.queue for step, _ in steps}
+        durable = any(found[name].spec.durable for name in queues if name in found)
+        if durable and self._turns.store.full:
+            raise QueueFull(None, 0, "bytes, as the disk of the hub is full", queue=min(queues))
+        got = self._broker.intake.submit_steps(client.member, steps, time.monotonic(), timeout, (request, False))
+        if isinstance(got, Parked):
+            client.parked[request] = got
+        else:
+            known = isinstance(got, int)
+            numbers = [got] if isinstance(got, int) else got
+            self._turns.reply(client, durable, request, [[p.id_bytes(each) for each in numbers], known])
 
     def _event(
         self,
@@ -269,6 +294,7 @@ class Requests:
 
 REQUESTS: Final[Mapping[int, Callable[..., None]]] = {
     p.PUBLISH: Requests._publish,
+    p.STEPS: Requests._steps,
     p.EVENT: Requests._event,
     p.WITHDRAW: Requests._withdraw,
     p.CONSUME: Requests._consume,

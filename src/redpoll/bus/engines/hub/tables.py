@@ -29,6 +29,8 @@ __all__ = [
     "msgpack",
     "number_of",
     "numbers",
+    "numbers_of",
+    "pack_numbers",
 ]
 
 _BITS: Final = (1 << 64) - 1
@@ -49,6 +51,8 @@ class Database(Protocol):
 
 UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
     1: ("CREATE TABLE schedules (name BLOB PRIMARY KEY, due INT, spec BLOB) WITHOUT ROWID",),
+    # The numbers of the tasks that one comes after.
+    2: ("ALTER TABLE tasks ADD COLUMN parents BLOB", "ALTER TABLE dead ADD COLUMN parents BLOB"),
 }
 """Statements that turn the tables of a format into those of the next one; part of `SCHEMA`."""
 
@@ -67,6 +71,7 @@ SCHEMA: Final = (
         WITHOUT ROWID""",
     "CREATE TABLE kept (number INTEGER PRIMARY KEY, subject BLOB UNIQUE, size INT, events BLOB)",
     *UPGRADES[1],
+    *UPGRADES[2],
 )
 
 
@@ -131,6 +136,17 @@ def bits_of(task: int) -> int:
 def number_of(serial: int, bits: int) -> int:
     """Return the number of a task."""
     return (serial << 64) + bits + _MIDDLE
+
+
+def pack_numbers(tasks: tuple[int, ...]) -> bytes | None:
+    """Return the numbers of tasks as a column has them; None of none."""
+    return b"".join(each.to_bytes(16) for each in tasks) or None
+
+
+def numbers_of(column: bytes | None) -> tuple[int, ...]:
+    """Return the numbers of tasks that a column has."""
+    found = column or b""
+    return tuple(int.from_bytes(found[start : start + 16]) for start in range(0, len(found), 16))
 
 
 class Clock:

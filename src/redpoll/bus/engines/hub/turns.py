@@ -15,12 +15,14 @@ from typing import Any, Final, TypeAlias
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker import outputs as out
 from redpoll.bus.broker.broker import Broker
+from redpoll.bus.broker.limits import CHARGE
 from redpoll.bus.broker.queue import DEADLINE, Parked, Queue, Task
 from redpoll.bus.engines.handles import random_bits
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.recent import Recent
 from redpoll.bus.engines.hub.store import Store
+from redpoll.bus.envelope import OutcomeKind
 from redpoll.errors import BusError, RedpollError
 from redpoll.node.door import Peer
 from redpoll.node.reports import Repeated
@@ -31,6 +33,8 @@ _log = logging.getLogger("redpoll.bus")
 
 _Claim: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 
+#: Bytes of outcomes that are sent together to the worker of the task that comes after theirs.
+_PART: Final = 2**20
 #: Stored outcomes that are read at a time for those that watch.
 _RECALLS: Final = 16
 
@@ -191,6 +195,8 @@ class Turns:
         if kind == out.DELIVER:
             _, _, consumer, token, task, payload = effect
             attempt = 1 if task.extra is None else task.extra.attempts + 1
+            if task.extra is not None and task.extra.after:
+                self._bring(client, consumer.owner, token, task.extra.after)
             record = [p.DELIVER, consumer.owner, token, task.id.to_bytes(p.ID), attempt, seconds_left(task), payload]
             if payload is not None:
                 client.say(*record)
@@ -218,6 +224,38 @@ class Turns:
         else:
             client.say(p.STOPPED, effect[2].owner, effect[3])
 
+    def _bring(self, client: Client, consumer: int, token: int, tasks: tuple[int, ...]) -> None:
+        """Send the outcomes that a task is given, before it; those that only the disk has are read."""
+        results, now = self.broker.tasks.results, time.monotonic()
+        part: list[tuple[int, out.Ended | out.Brief | None]] = []
+        size = 0
+        for task in tasks:
+            found = results.find(task, now)
+            part.append((task, found))
+            size += CHARGE + (0 if found is None else found.size)
+            if size >= _PART or task == tasks[-1]:
+                record = [p.INPUTS, consumer, token, None]
+                client.deliver(record)
+                self.later(self._fill_inputs(client, record, part))
+                part, size = [], 0
+
+    async def _fill_inputs(
+        self, client: Client, record: list[Any], part: list[tuple[int, out.Ended | out.Brief | None]]
+    ) -> None:
+        inputs = []
+        for number, found in part:
+            ended = found
+            if isinstance(found, out.Brief):
+                with suppress(RedpollError):  # the hub ends
+                    ended = await self.store.outcome(number)
+            # Without an outcome the task was ended meanwhile.
+            known = ended if isinstance(ended, out.Ended) else None
+            kind = OutcomeKind.LOST if known is None else known.kind
+            payload, detail = (None, "") if known is None else (known.payload, known.detail)
+            inputs.append([p.id_bytes(number), int(kind), payload, detail])
+        record[-1] = inputs
+        client.filled()
+
     async def _recall(self) -> None:
         """Read stored outcomes for their watchers, until none waits."""
         while self._recalls:
@@ -234,15 +272,20 @@ class Turns:
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 
-    def _admitted(self, client: Client, parked: Parked, number: int, error: RedpollError | None, known: bool) -> None:
+    def _admitted(
+        self, client: Client, parked: Parked, number: int | list[int], error: RedpollError | None, known: bool
+    ) -> None:
         request, watched = parked.owner
         client.parked.pop(request, None)
         if error is not None:
             client.fail(request, error)
             return
-        if known and watched:
+        if known and watched and isinstance(number, int):
             self.watch_known(client, request, number)
-        self.claim(client, True, p.REPLY, request, [p.id_bytes(number) if number else b"", known])
+        named: Any = (
+            list(map(p.id_bytes, number)) if isinstance(number, list) else p.id_bytes(number) if number else b""
+        )
+        self.claim(client, True, p.REPLY, request, [named, known])
 
     # Time
 

@@ -7,7 +7,7 @@ its tasks are lost when the last of them is closed. A forked child has none of i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
@@ -30,9 +30,11 @@ from redpoll.bus.records import (
     QueueSpec,
     Receipt,
     ScheduleInfo,
+    Step,
     TaskInfo,
     Times,
     check_publishing,
+    check_steps,
     task_id,
 )
 from redpoll.bus.state import EngineState, Status
@@ -322,14 +324,14 @@ class MemoryEngine(Member):
             return self.pressure() or Receipt(room.store, 0)
         return self._wait_for_room(got, watcher) if isinstance(got, Parked) else self.join(int(got), watcher)  # type: ignore[arg-type]
 
-    def _wait_for_room(self, parked: Parked, watcher: Watcher | None) -> Awaitable[Receipt]:
-        future: asyncio.Future[Receipt] = self.loop.create_future()
+    def _wait_for_room(self, parked: Parked, watcher: Watcher | None) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self.loop.create_future()
         parked.owner = (future, watcher)
         self._waiting[future] = parked
         future.add_done_callback(self._waited)
         return future
 
-    def _waited(self, future: asyncio.Future[Receipt]) -> None:
+    def _waited(self, future: asyncio.Future[Any]) -> None:
         parked = self._waiting.pop(future)
         if future.cancelled() and self.refusal() is None:
             with self.turn() as (broker, now):
@@ -363,6 +365,17 @@ class MemoryEngine(Member):
             queue=queue,
             keep=keep,
         )
+
+    async def publish_steps(self, steps: Sequence[Step], *, timeout: float | None = None) -> list[Receipt]:
+        """Put tasks into their queues, of which some come after others."""
+        sizes = [len(each.publication.envelope.body) for each in steps]
+        check_steps(steps, sizes, self.max_body)
+        with self.turn() as (broker, now):
+            got = broker.intake.submit_steps(self.peer, list(zip(steps, sizes, strict=True)), now, timeout)
+        if isinstance(got, Parked):
+            found: list[Receipt] = await self._wait_for_room(got, None)
+            return found
+        return self.receipts([got], True) if isinstance(got, int) else self.receipts(got, False)
 
     # -- taking
 

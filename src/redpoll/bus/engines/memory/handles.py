@@ -36,6 +36,7 @@ class MemoryDelivery(EngineDelivery):
     def __init__(self, consumer: MemoryConsumer, token: int, task: Task, envelope: Envelope) -> None:
         self.envelope = envelope
         self.attempt = 1 if task.extra is None else 1 + task.extra.attempts
+        self.inputs = consumer.member.inputs(task.extra.after) if task.extra is not None and task.extra.after else ()
         self._consumer = consumer
         self._token = token
         self._task = task

@@ -23,7 +23,7 @@ from redpoll.bus.broker.outputs import ADMITTED, CANCELLED, DELIVER, EVENT, NOTE
 from redpoll.bus.broker.queue import Peer
 from redpoll.bus.engine import Clock, Observer, Timer, Watcher
 from redpoll.bus.engines.handles import call, random_bits
-from redpoll.bus.envelope import Outcome
+from redpoll.bus.envelope import Outcome, OutcomeKind
 from redpoll.bus.feed import forked_error
 from redpoll.bus.records import Event, Receipt, task_id
 from redpoll.errors import Closed, NoRoute, RedpollError, UsageError
@@ -278,15 +278,22 @@ class Member:
             call("a watcher", effect[2].progress, effect[4])
             return
         _, _, parked, number, error, known = effect
-        waiting: asyncio.Future[Receipt]
+        waiting: asyncio.Future[Any]
         waiting, watcher = parked.owner
         if waiting.done():
             return
         if error is None:
-            waiting.set_result(self.join(number, watcher) if known else Receipt(self.room.store, number))
+            if isinstance(number, list):
+                waiting.set_result(self.receipts(number, known))
+            else:
+                waiting.set_result(self.join(number, watcher) if known else Receipt(self.room.store, number))
         else:
             waiting.set_exception(error)
             waiting.exception()  # it may never be awaited
+
+    def receipts(self, numbers: Iterable[int], known: bool) -> list[Receipt]:
+        """Return the receipts of tasks that were published together."""
+        return [Receipt(self.room.store, each, known) for each in numbers]
 
     def join(self, number: int, watcher: Watcher | None) -> Receipt:
         """Watch the task that had the key of a publish before."""
@@ -297,6 +304,20 @@ class Member:
             except RedpollError as error:
                 self.loop.call_soon(watcher.gone, error)
         return Receipt(self.room.store, number, True)
+
+    def inputs(self, tasks: Iterable[int]) -> list[tuple[str, Outcome]]:
+        """Return the ids and the outcomes of tasks that another one came after."""
+        room = self.room
+        with room.guard:
+            found: list[tuple[int, Any]] = [(each, room.broker.tasks.results.find(each, room.now())) for each in tasks]
+        # Without an outcome it was ended before it came here.
+        return [
+            (
+                task_id(room.store, number),
+                (ended.payload or Outcome(ended.kind, None, ended.detail)) if ended else Outcome(OutcomeKind.LOST),
+            )
+            for number, ended in found
+        ]
 
     def post(self, effect: Effect, sender: Member) -> None:
         """Schedule an effect on this engine's loop; called on another one's, perhaps in another thread."""

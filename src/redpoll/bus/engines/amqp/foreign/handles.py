@@ -65,6 +65,7 @@ class DialectDelivery(EngineDelivery):
         self._cancelled = ""
         self._listener = None
         self._told = None
+        self.inputs = ()
 
     def __repr__(self) -> str:
         return f"<DialectDelivery {self.id} of {self.queue!r}>"
