@@ -481,7 +481,9 @@ class Engine(Protocol):
             PayloadTooLarge: One of the bodies is over the limit; none was sent.
         """
 
-    async def publish_steps(self, steps: Sequence[Step], *, timeout: float | None = None) -> list[Receipt]:
+    async def publish_steps(
+        self, steps: Sequence[Step], *, watchers: Sequence[Watcher | None] | None = None, timeout: float | None = None
+    ) -> list[Receipt]:
         """Put tasks into their queues, of which some come after others: all of them in one step, or none.
 
         One that comes after others is begun when all of these have their outcomes, and is put into the line of its queue in
@@ -492,10 +494,12 @@ class Engine(Protocol):
         Args:
             steps: The tasks, 1 to 10,000, each behind those that it comes after; with `max_body` for all of their bodies. A
                 durable one comes after durable ones alone. The last one may have a key, which is that of all of them.
+            watchers: One for each, or None: see `publish`.
             timeout: As for `publish`: each queue has to have room for those that are for it, or be empty.
 
         Returns:
-            Their receipts; where the last one's key is known, the receipt of that task alone: nothing was published.
+            Their receipts; where the last one's key is known, the receipt of that task alone, which the last watcher watches:
+            nothing was published.
 
         Raises:
             Unsupported: The engine has no such tasks.

@@ -11,13 +11,14 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from redpoll.bus import OutcomeKind, QueueSpec
+from redpoll.bus import OutcomeKind, Publication, QueueSpec, Step
 from redpoll.bus.broker import Broker, Limits
 from redpoll.bus.broker.limits import CHARGE
-from redpoll.bus.broker.outputs import ADMITTED, DELIVER, OUTCOME, STOPPED, WAITS, Effect, Write
+from redpoll.bus.broker.outputs import ADMITTED, DELIVER, OUTCOME, STOPPED, WAITS, Effect, Ended, Write
 from redpoll.bus.broker.queue import (
     ACCEPTED,
     ASIDE,
+    COLLECT,
     DEADLINE,
     DELAYED,
     GONE,
@@ -29,7 +30,7 @@ from redpoll.bus.broker.queue import (
     Queue,
     Task,
 )
-from redpoll.errors import Expired, QueueFull
+from redpoll.errors import Expired, QueueFull, UsageError
 
 GRACE, RECLAIM = 1.0, 5.0
 LIMITS = Limits(grace=GRACE, reclaim=RECLAIM, inbox_time=20.0, parked=3, dedup_time=10.0, dedup_keys=3)
@@ -96,7 +97,8 @@ def _picture(broker: Broker, payload: Callable[[Task], Any]) -> dict[str, Any]:
 
 def _history(task: Task, *, dead: bool = False) -> tuple[Any, ...]:
     extra = task.more
-    return task.flags, extra.priority, extra.attempts, None if dead else extra.lost, extra.history, extra.origin
+    lost = None if dead else extra.lost
+    return task.flags, extra.priority, extra.attempts, lost, extra.history, extra.origin, extra.after, extra.brought
 
 
 class BrokerModel(RuleBasedStateMachine):
@@ -119,6 +121,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.accepted: set[int] = set()
         self.excused: set[int] = set()
         self.parked: list[Parked] = []
+        # What each task comes after.
+        self.after: dict[int, tuple[int, ...]] = {}
         # How often each task was begun.
         self.begins: Counter[int] = Counter()
 
@@ -141,12 +145,19 @@ class BrokerModel(RuleBasedStateMachine):
         """Carry out what does not wait for the disk; nobody waits for room that is there."""
         for queue in self.broker.tasks.queues.values():
             first = next((each for each in queue.parked if not each.done), None)
-            assert first is None or not queue.has_room(first.arguments[2] + CHARGE), "it waits for nothing"
+            assert first is None or not self.fits(queue, first), "it waits for nothing"
         for effect in self.broker.out.take():
             if effect[0] in WAITS:
                 self.claims.append(("effect", effect))
             else:
                 self.carry_out(effect)
+
+    def fits(self, queue: Queue, parked: Parked) -> bool:
+        """Return True if a queue has room for a publish that waits in it."""
+        if len(parked.arguments) > 1:
+            return queue.has_room(parked.arguments[2] + CHARGE)
+        sizes = [size + CHARGE for step, size, _ in parked.arguments[0] if step.publication.queue == queue.name]
+        return queue.has_room(sum(sizes), len(sizes))
 
     def written(self, writes: list[Write]) -> None:
         """Note what is on disk; for a model with another one."""
@@ -175,7 +186,11 @@ class BrokerModel(RuleBasedStateMachine):
             _, _, parked, number, error, known = effect
             self.parked.remove(parked)
             assert parked.done
-            if error is None and number and not known:
+            if error is None and isinstance(number, list):
+                if not known:
+                    self.note_steps(number, *parked.owner)
+                    self.confirmed |= zip(number, parked.owner[0], strict=True)
+            elif error is None and number and not known:
                 self.confirmed[number] = parked.owner
 
     def delivered(self, peer: Peer, consumer: Consumer, token: int, task: Task) -> None:
@@ -191,6 +206,7 @@ class BrokerModel(RuleBasedStateMachine):
                     continue
                 assert worker.peer is None, "begun by two"
                 assert self.now - worker.left > GRACE - 1e-6, "begun by another before the grace was over"
+        self.comes_after(task)
         worker = self.workers[peer.name]
         worker.held[token] = held = Held(number, token, consumer, accepted=consumer.accepts)
         assert consumer.credit >= -consumer.ahead or not consumer.lent
@@ -200,6 +216,17 @@ class BrokerModel(RuleBasedStateMachine):
             assert not task.extra or not task.extra.history, "a task with a history was sent ahead"
         if held.accepted:
             self.claims.append(("accepted", held))
+
+    def comes_after(self, task: Task) -> None:
+        """Check that all that a task comes after have outcomes, with which it may begin, and that these are there for it."""
+        after = task.more.after
+        assert after == self.after.get(task.id, after)
+        for number in after:
+            assert number not in self.broker.tasks.found, "begun before one that it comes after has ended"
+            ended = self.broker.tasks.results.find(number, self.now)
+            assert ended is not None, "the outcome of one that it comes after is gone"
+            if isinstance(ended, Ended):
+                assert ended.kind is OutcomeKind.RESULT or task.flags & COLLECT, "begun though one before it failed"
 
     def begin(self, worker: Worker, consumer: Consumer) -> None:
         """Begin what the worker has slots for, in order; what the hub hands out ahead waits."""
@@ -338,6 +365,53 @@ class BrokerModel(RuleBasedStateMachine):
             else:
                 assert dedup is not None
         self.turn()
+
+    @rule(
+        plan=st.lists(
+            st.tuples(QUEUE, st.sets(st.integers(0, 3), max_size=3), st.booleans(), st.sampled_from((5, 5, 700))),
+            min_size=2,
+            max_size=5,
+        ),
+        dedup=st.sampled_from((None, None, "a", "b")),
+        timeout=st.sampled_from((None, 2.0, 0.0)),
+    )
+    def submit_steps(
+        self, plan: list[tuple[str, set[int], bool, int]], dedup: str | None, timeout: float | None
+    ) -> None:
+        """Submit tasks together, of which some come after others: all of them are there, or none."""
+        steps = []
+        for place, (queue, before, collect, size) in enumerate(plan):
+            key = dedup if place == len(plan) - 1 else None
+            publication = Publication(queue, b"%d" % next(self.bits), dedup=key)  # type: ignore[arg-type]
+            steps.append(
+                (Step(publication, tuple(sorted(each for each in before if each < place)), collect), size, "watch")
+            )
+        queues = [queue for queue, *_ in plan]
+        afters = [step.after for step, *_ in steps]
+        before_all = self.broker.tasks.last
+        try:
+            got = self.broker.intake.submit_steps(self.boss, steps, self.now, timeout, (queues, afters))
+        except UsageError:
+            assert any(queue != "memory" for queue in queues)
+            assert "memory" in queues
+            assert self.broker.tasks.last == before_all
+        except (QueueFull, Expired):
+            assert self.broker.tasks.last == before_all
+        else:
+            if isinstance(got, Parked):
+                self.parked.append(got)
+            elif isinstance(got, int):
+                assert dedup is not None
+                assert self.broker.tasks.last == before_all
+            else:
+                self.note_steps(got, queues, afters)
+                self.claims += [("confirmed", *each) for each in zip(got, queues, strict=True)]
+        self.turn()
+
+    def note_steps(self, numbers: list[int], _: list[str], afters: list[tuple[int, ...]]) -> None:
+        """Note what tasks come after."""
+        for number, after in zip(numbers, afters, strict=True):
+            self.after[number] = tuple(numbers[place] for place in after)
 
     @rule(number=st.integers(0, 2))
     def publish(self, number: int) -> None:
@@ -496,9 +570,21 @@ class BrokerModel(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from((OutcomeKind.RESULT, OutcomeKind.ERROR)))
     def settle(self, data: st.DataObject, kind: OutcomeKind) -> None:
         """Finish a task; its outcome is recorded unless it had one."""
-        if (found := self.pick(data)) is None:
-            return
-        worker, held = found
+        if (found := self.pick(data)) is not None:
+            self.settle_one(*found, kind)
+
+    @rule()
+    def finish(self) -> None:
+        """Finish what workers have, and what they are given then, so that tasks come to those that come after them."""
+        for _ in range(12):
+            present = [worker for worker in self.workers.values() if worker.peer]
+            found = [(worker, held) for worker in present for held in worker.held.values() if held.begun]
+            if not found:
+                return
+            self.settle_one(*found[0], OutcomeKind.RESULT)
+
+    def settle_one(self, worker: Worker, held: Held, kind: OutcomeKind) -> None:
+        """Finish a task that a worker has begun."""
         over = self.is_over(held)
         done = self.broker.work.settle(held.consumer, held.token, self.now, kind, b"r", 1)
         assert done is not over
@@ -596,6 +682,25 @@ class BrokerModel(RuleBasedStateMachine):
                 if each.state in (TAKEN, ACCEPTED):
                     assert each.consumer is not None
                     assert each.consumer.held[each.token] is each
+
+    @invariant()
+    def what_comes_after_waits_for_a_reason(self) -> None:
+        """A task waits for those before it as long as one of them has no outcome; what it is to be given is held."""
+        tasks = self.broker.tasks
+        holds: Counter[int] = Counter()
+        for task in (*tasks.found.values(), *(each for queue in tasks.queues.values() for each in queue.dead.values())):
+            extra = task.extra
+            if extra is None:
+                continue
+            waiting = task.state == DELAYED and extra.ripens is None
+            assert waiting == bool(extra.waits)
+            assert extra.waits == sum(number in tasks.found for number in extra.after)
+            assert extra.brought == sum(tasks.results.held_size(number) for number in extra.after)
+            assert all(number in tasks.found or number in tasks.results._held for number in extra.after)
+            holds.update(extra.after)
+        assert tasks.results._holds == holds
+        assert tasks.results._held.keys() <= holds.keys()
+        assert not tasks._ends
 
     @invariant()
     def credits_are_right(self) -> None:

@@ -241,6 +241,51 @@ async def claim_one(plan: Plan, log: Log) -> None:
         log.write("recorded" if await claimed.confirmed() else "refused", time.monotonic(), claimed.id)
 
 
+#: Parts of each group, and what comes of them.
+PARTS: Final = 3
+
+
+async def join(plan: Plan, log: Log) -> None:
+    """Work on the parts of groups, on what joins them, and on what comes after that; write down what that was given."""
+
+    async def handler(task: Task) -> Any:
+        log.write(str(task.data[0]), str(task.data[1]), task.id, repr(task.results).replace(" ", ""))
+        await elapse(0.002)
+        if task.data[0] == "part":
+            return task.data[2]
+        return sum(task.results)
+
+    async with redpoll.connect(plan.url, wait=True) as bus:
+        async with (
+            bus.tasks.worker(handler, queue="parts", concurrency=4),
+            bus.tasks.worker(handler, queue="joins", concurrency=2),
+        ):
+            log.write("ready")
+            await asyncio.Event().wait()
+
+
+async def group(plan: Plan, log: Log) -> None:
+    """Submit groups with what joins them and what comes after that, again where that was not confirmed."""
+    names = (f"{secrets.token_hex(6)}-{number}" for number in range(1 << 30))
+    async with redpoll.connect(plan.url, wait=True) as bus:
+
+        async def submit(name: str) -> None:
+            parts = [bus.tasks.chain(["part", name, number], "parts") for number in range(PARTS)]
+            joined = bus.tasks.group(parts).then(["join", name], "joins").then(["last", name], "joins", dedup=name)
+            while True:
+                log.write("begins", name)
+                with suppress(NotConfirmed):
+                    handle = await joined.submit(timeout=DEADLINE)
+                    break
+            log.write("confirmed", name, handle.id)
+
+        log.write("ready")
+        for _ in range(plan.given.get("number", 1 << 30)):
+            with suppress(RedpollError):
+                await submit(next(names))
+            await asyncio.sleep(0.01)
+
+
 async def listen(plan: Plan, log: Log) -> None:
     """Hear what is said."""
     async with redpoll.connect(plan.url, wait=True) as bus:
@@ -265,6 +310,8 @@ SCRIPTS: Final[dict[str, Callable[[Plan, Log], Awaitable[None]]]] = {
     "call": call,
     "hold": hold,
     "claim_one": claim_one,
+    "join": join,
+    "group": group,
     "listen": listen,
     "bridge": bridge,
 }

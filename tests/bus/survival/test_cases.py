@@ -182,6 +182,64 @@ async def test_poison(yard: Yard) -> None:
             await each.result(timeout=PATIENCE)
 
 
+async def is_known(bus: redpoll.Bus, task: str) -> bool:
+    """Return whether a hub has a task, or its outcome."""
+    try:
+        await bus.engine.lookup(task)
+    except (redpoll.UnknownTask, redpoll.ResultExpired):
+        return False
+    return True
+
+
+@pytest.mark.asyncio
+async def test_groups_over_kills(yard: Yard) -> None:
+    """Hub, workers and submitters are killed: a group is there as a whole or not at all, is joined once, and none is left."""
+    draw = random.Random(18)
+    hub = await yard.start_hub()
+    killed = {"join": 0, "group": 0, "hub": 0}
+    crowd = [yard.start("join", seed) for seed in range(2)] + [yard.start("group", seed) for seed in range(2)]
+    for _ in range(14):
+        await elapse(0.3 + draw.random() * 0.4)
+        what = draw.choice(["join", "group", "hub"])
+        killed[what] += 1
+        if what == "hub":
+            hub.kill()
+            hub = await yard.start_hub()
+        else:
+            victim = draw.choice([each for each in crowd if each.plan.script == what and each.alive])
+            victim.kill()
+            crowd.append(yard.start(what, len(crowd)))
+    assert all(killed.values()), killed
+    for each in crowd:
+        if each.plan.script == "group":
+            each.kill()
+    async with redpoll.connect(yard.url, wait=True) as bus:
+
+        async def is_done() -> bool:
+            infos = [await bus.queues.inspect(queue) for queue in ("parts", "joins")]
+            return not any(each.ready or each.taken or each.delayed or each.dead for each in infos)
+
+        end = time.monotonic() + PATIENCE
+        while not await is_done():
+            assert time.monotonic() < end, [await bus.queues.inspect(queue) for queue in ("parts", "joins")]
+            await asyncio.sleep(0.05)
+        confirmed = {name: task for each in crowd for name, task in each.logged("confirmed")}
+        assert len(confirmed) > 20
+        for task in confirmed.values():
+            assert await bus.tasks.handle(task, queue="joins").result(timeout=PATIENCE) == 3
+        workers = [each for each in crowd if each.plan.script == "join"]
+        begun = {what: [line for each in workers for line in each.logged(what)] for what in ("part", "join", "last")}
+        # What was begun, but was not on disk when the hub was killed, was never submitted.
+        tasks = {(what, name, task) for what, lines in begun.items() for name, task, _ in lines}
+        known = Counter([(what, name) for what, name, task in tasks if await is_known(bus, task)])
+    assert {name for _, name in known} >= confirmed.keys()
+    for name in {name for _, name in known}:
+        assert [known[what, name] for what in ("part", "join", "last")] == [3, 1, 1], name
+    assert {given for _, _, given in begun["join"]} == {"[0,1,2]"}
+    assert {given for _, _, given in begun["last"]} == {"[3]"}
+    assert not [line for each in (*crowd, hub) for line in each.logged("fault")]
+
+
 @pytest.mark.asyncio
 async def test_ended_under_load(yard: Yard) -> None:
     """A hub that ends by SIGTERM under load gives nothing back and loses nothing: what was confirmed is done, once each."""

@@ -153,7 +153,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Fake]]:
 def errand() -> Any:
     """A task to be done."""
     envelope = Envelope("raw", b"")
-    return Errand(SimpleNamespace(id="1", queue=Q, envelope=envelope, attempt=1, left=None))
+    return Errand(SimpleNamespace(id="1", queue=Q, envelope=envelope, attempt=1, left=None, inputs=()))
 
 
 def test_children_that_died_while_idle(children: list[tuple[str, Fake]]) -> None:

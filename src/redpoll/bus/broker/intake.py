@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from redpoll.bus.broker.kept import Kept
 from redpoll.bus.broker.limits import CHARGE
@@ -14,7 +14,10 @@ from redpoll.bus.broker.topics import Topics
 from redpoll.bus.records import Step, check_last, check_publishing, check_subject
 from redpoll.errors import Expired, NoRoute, QueueFull, RedpollError, ResultExpired, UnknownTask, UsageError
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "Planned"]
+
+Planned: TypeAlias = tuple[Step, int, Any]
+"""A task that is published together with others, the size of its body, and the owner's watcher or None."""
 
 _EVENT: Final[Options] = (0, 0.0, None, None, None, False, False, None)
 
@@ -120,13 +123,13 @@ class Intake:
         return True
 
     def submit_steps(
-        self, peer: Peer, steps: Sequence[tuple[Step, int]], now: float, timeout: float | None = None, owner: Any = None
+        self, peer: Peer, steps: Sequence[Planned], now: float, timeout: float | None = None, owner: Any = None
     ) -> list[int] | int | Parked:
         """Put tasks into their queues, of which some come after others: all of them, or none.
 
         Args:
             peer: The publisher.
-            steps: The tasks, each with the size of its body; their envelope is the payload.
+            steps: The tasks, each with the size of its body, and its watcher; their envelope is the payload.
             now: The time.
             timeout: Seconds to wait for room, or None.
             owner: As for `submit`.
@@ -151,10 +154,10 @@ class Intake:
             return self._park(full, Parked(peer, owner, (steps,), self._submit_steps_again, timeout), now)
         return self._put_all(peer, steps, now)
 
-    def _queues_of(self, steps: Sequence[tuple[Step, int]]) -> dict[Queue, tuple[int, int]]:
+    def _queues_of(self, steps: Sequence[Planned]) -> dict[Queue, tuple[int, int]]:
         """Return the queues of tasks, each with the bytes and the number of those that are for it."""
         found: dict[Queue, tuple[int, int]] = {}
-        for step, size in steps:
+        for step, size, _ in steps:
             name = step.publication.queue
             queue = self._tasks.queues.get(name)
             if queue is None:
@@ -172,15 +175,15 @@ class Intake:
             found[queue] = bytes_ + size + CHARGE, number + 1
         return found
 
-    def _known(self, steps: Sequence[tuple[Step, int]], now: float) -> int:
+    def _known(self, steps: Sequence[Planned], now: float) -> int:
         last = steps[-1][0].publication
         key = last.dedup
         return 0 if key is None else self._tasks.queues[last.queue].dedup.find(key, now, self._tasks.found)
 
-    def _put_all(self, peer: Peer, steps: Sequence[tuple[Step, int]], now: float) -> list[int]:
-        followed = {each for step, _ in steps for each in step.after}
+    def _put_all(self, peer: Peer, steps: Sequence[Planned], now: float) -> list[int]:
+        followed = {each for step, *_ in steps for each in step.after}
         numbers: list[int] = []
-        for place, (step, size) in enumerate(steps):
+        for place, (step, size, watch) in enumerate(steps):
             each = step.publication
             options = each.options
             if place in followed:
@@ -189,7 +192,7 @@ class Intake:
             after = tuple(numbers[before] for before in step.after)
             queue = self._tasks.queues[each.queue]
             task = self._tasks.put(
-                queue, each.envelope, size, now, peer, None, options, after=after, collect=step.collect
+                queue, each.envelope, size, now, peer, watch, options, after=after, collect=step.collect
             )
             numbers.append(task.id)
         return numbers

@@ -19,7 +19,7 @@ __all__ = ["Claim", "Task"]
 
 _UNREAD: Final = object()
 _BACK: Final = Ending(Way.REQUEUE)
-_NONE_ALLOWED: Final = AllowedExceptions()
+_NONE_ALLOWED: Final = AllowedExceptions(builtins=False)
 
 
 class Task:

@@ -467,16 +467,20 @@ class Tasks:
             Step(await self._planned(each), tuple(places[before._parts] for before in each.before), each.collect)
             for each in order
         ]
+        wanted = [places[each._parts] for each in chains]
+        watches: list[Watch | None] = [None] * len(steps)
+        for place in wanted:
+            watches[place] = Watch() if steps[place].publication.keep else None
         try:
-            receipts = await self._engine.publish_steps(steps, timeout=timeout)
+            receipts = await self._engine.publish_steps(steps, watchers=watches, timeout=timeout)
         except NoRoute:
             for queue in dict.fromkeys(each.queue for each in order):
                 await self._declare(queue)
-            receipts = await self._engine.publish_steps(steps, timeout=timeout)
-        found = receipts if receipts[0].duplicate else [receipts[places[each._parts]] for each in chains]
+            receipts = await self._engine.publish_steps(steps, watchers=watches, timeout=timeout)
+        found = receipts if receipts[0].duplicate else [receipts[place] for place in wanted]
         handles: list[Handle[Any]] = []
-        for chain, receipt in zip(chains, found, strict=True):
-            handle: Handle[Any] = Handle(self._engine, self._payloads, self._allowed, receipt, None)
+        for chain, place, receipt in zip(chains, wanted, found, strict=True):
+            handle: Handle[Any] = Handle(self._engine, self._payloads, self._allowed, receipt, watches[place])
             read = chain._parts.read
             handles.append(handle if read is None else handle.read_by(read))
         return handles

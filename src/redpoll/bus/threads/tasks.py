@@ -12,12 +12,12 @@ from typing import Any, Self
 
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.verbs import Attribute, Face, call, maker, verb, wait
-from redpoll.bus.tasks import Claim, Handle, Tasks, Worker
+from redpoll.bus.tasks import Chain, Claim, Group, Handle, TaskChain, TaskGroup, Tasks, Worker
 from redpoll.bus.tasks.tasks import QUEUE
 from redpoll.bus.threads.home import Home, Running
 from redpoll.errors import ConfigError, RedpollError
 
-__all__ = ["BlockingClaim", "BlockingHandle", "BlockingTasks", "BlockingWorker"]
+__all__ = ["BlockingChain", "BlockingClaim", "BlockingGroup", "BlockingHandle", "BlockingTasks", "BlockingWorker"]
 
 
 class BlockingHandle(Face[Handle]):
@@ -140,6 +140,26 @@ class BlockingWorker(Running[Worker]):
         self._target.let_go()
 
 
+def _chain(home: Any, chain: TaskChain) -> BlockingChain:
+    return BlockingChain(home, chain)
+
+
+class BlockingChain(Face[TaskChain]):
+    """A task that is not submitted yet, with those that it comes after: see `redpoll.bus.TaskChain`."""
+
+    submit = verb(Chain.submit, _handle)
+    run = verb(Chain.run)
+    then = maker(TaskChain.then, _chain)
+
+
+class BlockingGroup(Face[TaskGroup]):
+    """Chains whose results are wanted together: see `redpoll.bus.TaskGroup`."""
+
+    submit = verb(Group.submit, lambda home, handles: [_handle(home, each) for each in handles])
+    run = verb(Group.run)
+    then = maker(TaskGroup.then, BlockingChain)
+
+
 class BlockingTasks(Face[Tasks]):
     """Work that is done once, by one of many workers: see `redpoll.bus.Tasks`."""
 
@@ -152,6 +172,11 @@ class BlockingTasks(Face[Tasks]):
     next = verb(Tasks.next, _claim, undo=lambda claim: claim._target.requeue())
     handle = maker(Tasks.handle, _handle)
     worker = maker(Tasks.worker, BlockingWorker)
+    chain = maker(Tasks.chain, BlockingChain)
+
+    def group(self, chains: Iterable[BlockingChain], *, collect: bool = False) -> BlockingGroup:
+        """Return chains as a group, whose results are wanted together. See `redpoll.bus.Tasks.group`."""
+        return BlockingGroup(self._home, self._target.group([each._target for each in chains], collect=collect))
 
     def submit_many(self, items: Iterable[Any], queue: str = QUEUE, **options: Any) -> list[BlockingHandle]:
         """Submit many tasks, in order, at less cost than one by one. See `redpoll.bus.Tasks.submit_many`."""

@@ -21,7 +21,21 @@ _AT_ONCE: Final = frozenset(
 )
 #: Methods that make an object at once on either face; the object has an awaitable face.
 _MAKERS: Final = frozenset(
-    {"can_send_version", "client", "handle", "listen", "notifier", "prepare", "serve", "stream", "subscribe", "worker"}
+    {
+        "can_send_version",
+        "chain",
+        "client",
+        "group",
+        "handle",
+        "listen",
+        "notifier",
+        "prepare",
+        "serve",
+        "stream",
+        "subscribe",
+        "then",
+        "worker",
+    }
 )
 
 
@@ -30,6 +44,11 @@ def _wrap(value: Any) -> Any:
     if type(value) is list:
         return [_wrap(each) for each in value]
     return value if isinstance(value, _PLAIN) or dataclasses.is_dataclass(value) else Awaited(value)
+
+
+def _unwrap(value: Any) -> Any:
+    """An object itself, where it has an awaitable face, also in a list."""
+    return [_unwrap(each) for each in value] if type(value) is list else getattr(value, "_target", value)
 
 
 class Awaited:
@@ -47,7 +66,7 @@ class Awaited:
         if name in _AT_ONCE or (name == "watch" and hasattr(self._target, "wait_for")):
             return value
         if name in _MAKERS:
-            return lambda *args, **kwargs: _wrap(value(*args, **kwargs))
+            return lambda *args, **kwargs: _wrap(value(*map(_unwrap, args), **kwargs))
         return _wrap(value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Call:

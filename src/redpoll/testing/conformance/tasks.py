@@ -22,6 +22,7 @@ from redpoll.errors import (
     TaskExpired,
     TaskRejected,
     TimeLimit,
+    UsageError,
 )
 from redpoll.testing.conformance.frame import Place, attempt, behaviour
 
@@ -656,3 +657,43 @@ async def exits(place: Place) -> None:
         assert await sender.tasks.run("next", queue) == "next"
     assert isinstance(error, RemoteError)
     assert (error.kind, begun) == ("SystemExit", ["exit", "next"])
+
+
+@behaviour("T-16", "successors")
+async def chains(place: Place) -> None:
+    """A chain hands each result to the next task, a group all of them, in order; a failure ends what comes after it."""
+    queue, (sender, receiver) = await _open(place, 2)
+    slow = place.name("slow")
+    place.clean(slow)
+
+    async def handler(task: Task) -> Any:
+        if task.data == "fail":
+            raise LookupError("nothing there")
+        return [task.data, *task.results]
+
+    def in_thread(task: Task) -> Any:
+        return [task.data, *map(str, task.results)]
+
+    async with receiver.tasks.worker(handler, queue), receiver.tasks.worker(in_thread, slow):
+        chain = sender.tasks.chain(1, queue).then(2, slow).then(3, queue)
+        assert await chain.run() == [3, [2, "[1]"]]
+        handle = await chain.submit()
+        assert await handle.result() == [3, [2, "[1]"]]
+        three = [sender.tasks.chain(number, queue) for number in range(3)]
+        assert await sender.tasks.group(three).run() == [[0], [1], [2]]
+        assert await sender.tasks.group(three).then("all", queue).run() == ["all", [0], [1], [2]]
+        handles = await sender.tasks.group(three).submit()
+        assert [await each.result() for each in handles] == [[0], [1], [2]]
+        failing = [sender.tasks.chain("fail", queue), three[1]]
+        await _fails(sender.tasks.group(failing).run(), RemoteError)
+        error, result = await sender.tasks.group(failing, collect=True).run()
+        assert (type(error), result) == (RemoteError, [1])
+        told = await sender.tasks.group(failing, collect=True).then("all", slow).run()
+        assert told == ["all", "remote LookupError: nothing there", "[1]"]
+        after = sender.tasks.group(failing).then("all", queue).then("more", queue)
+        failed = await _fails(after.run(), TaskCancelled)
+        assert "which failed: LookupError: nothing there" in str(failed)
+        keyed = sender.tasks.chain("a", queue).then("b", queue, dedup="key")
+        first, second = await keyed.submit(), await keyed.submit()
+        assert (first.id, first.duplicate, second.duplicate) == (second.id, False, True)
+        await _fails(sender.tasks.group([keyed, three[0]]).submit(), UsageError)

@@ -53,6 +53,19 @@ def test_a_watcher_is_not_the_submitter() -> None:
         ask(desk, {"read results": ["#"]}, p.CALL, 1, "cancel", [p.id_bytes(number)])
 
 
+def test_tasks_that_are_published_together() -> None:
+    """Each of their queues has to be allowed; what is no task is refused."""
+    desk, _ = desk_of_all()
+    desk.declare("other")
+    tasks = [[[name, b"", {}], [], False, 0] for name in ("q", "other")]
+    with pytest.raises(NotAuthorized, match="may not submit 'other'"):
+        ask(desk, {"submit": ["q"]}, p.STEPS, 1, tasks, None)
+    ask(desk, {"submit": ["q", "other"]}, p.STEPS, 1, tasks, None)
+    for wrong in (None, [], [["q"]]):
+        with pytest.raises(ProtocolError):
+            ask(desk, {"submit": ["#"]}, p.STEPS, 1, [wrong], None)
+
+
 def test_a_schedule_of_another_queue() -> None:
     """A schedule is replaced, and removed, only by a client that may submit to its queue too."""
     desk, _ = desk_of_all()
@@ -86,6 +99,7 @@ ASKED: list[tuple[set[str], Callable[[bytes], list[Any]]]] = [
     ({"submit"}, lambda _: [p.PUBLISH, 1, "q", b"", False]),
     ({"call"}, lambda _: [p.PUBLISH, 1, "rpc:calc", b"", False]),
     ({"administer"}, lambda _: [p.PUBLISH, 1, "broadcast:news", b"", False]),
+    ({"submit"}, lambda _: [p.STEPS, 1, [[["q", b"", {}], [], False, 0]], None]),
     ({"publish"}, lambda _: [p.EVENT, 1, "news", b"", False, 0, None]),
     ({"publish"}, lambda _: [p.EVENT, 1, "broadcast.news", b"", False, 0, None]),
     ({"publish"}, lambda _: [p.EVENT, 1, "notifications.news", b"", False, 0, None]),

@@ -16,6 +16,8 @@ from tests.bus.engines.hub.support import everything
 from tests.bus.engines.hub.writer import BEHIND, turn
 
 SMALL = 65_536
+#: What makes tables of those before tasks came after others.
+WITHOUT_PARENTS = ("ALTER TABLE tasks DROP COLUMN parents", "ALTER TABLE dead DROP COLUMN parents")
 
 
 @pytest.mark.asyncio
@@ -114,13 +116,13 @@ async def test_check(tmp_path: Path) -> None:
     assert check_store(tmp_path) == ["file is not a database"]
 
 
-async def marked_as_first_format(folder: Path, *changes: str) -> None:
-    """Make a store of one task, change its tables, and mark it as one of the first format."""
+async def marked_as_format(number: int, folder: Path, *changes: str) -> None:
+    """Make a store of one task, change its tables, and mark it as one of an earlier format."""
     store = open_store(folder, reserve=SMALL)
     store.write(turn(1), lambda: None)
     await store.close()
     database = sqlite3.connect(folder / "hub.db")
-    for statement in (*changes, "PRAGMA user_version = 1"):
+    for statement in (*changes, f"PRAGMA user_version = {number}"):
         database.execute(statement)
     database.close()
 
@@ -128,7 +130,7 @@ async def marked_as_first_format(folder: Path, *changes: str) -> None:
 @pytest.mark.asyncio
 async def test_upgrade_of_tables_of_another_format(tmp_path: Path) -> None:
     """A file whose format is not that of its tables is not upgraded, and not changed; the error says so."""
-    await marked_as_first_format(tmp_path)
+    await marked_as_format(1, tmp_path)
     before = (tmp_path / "hub.db").read_bytes()
     with pytest.raises(
         StoreError, match="has format 1, but not the tables of that format: table schedules already exists"
@@ -138,10 +140,27 @@ async def test_upgrade_of_tables_of_another_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_upgrade_of_the_second_format(tmp_path: Path) -> None:
+    """A file of the second format, whose tasks come after no others, is whole once it is upgraded, and takes such tasks."""
+    await marked_as_format(2, tmp_path, *WITHOUT_PARENTS)
+    assert upgrade_store(tmp_path) == 2
+    store = open_store(tmp_path, reserve=SMALL)
+    put = turn(1)[0]
+    assert isinstance(put, Put)
+    assert [write for write in await everything(store) if type(write) is Put] == [put]
+    later = put._replace(id=put.id + (1 << 70), after=(put.id, 7 << 64))
+    store.write([later], lambda: None)
+    await store.close()
+    store = open_store(tmp_path, reserve=SMALL)
+    assert [write for write in await everything(store) if type(write) is Put] == [put, later]
+    await store.close()
+
+
+@pytest.mark.asyncio
 async def test_upgrade_of_the_first_format(tmp_path: Path) -> None:
     """A file of the first format, which has no schedules, is refused until it is upgraded, and is whole then."""
-    await marked_as_first_format(tmp_path, "DROP TABLE schedules")
-    with pytest.raises(StoreError, match="has format 1, this version has 2"):
+    await marked_as_format(1, tmp_path, "DROP TABLE schedules", *WITHOUT_PARENTS)
+    with pytest.raises(StoreError, match="has format 1, this version has 3"):
         open_store(tmp_path)
     assert upgrade_store(tmp_path) == 1
     store = open_store(tmp_path, reserve=SMALL)

@@ -50,7 +50,9 @@ class Lacking:
         """Raise `Unsupported`: RabbitMQ stores no outcomes."""
         self._unsupported(f"watching the task {task} later")
 
-    async def publish_steps(self, steps: Sequence[Step], *, timeout: float | None = None) -> list[Receipt]:
+    async def publish_steps(
+        self, steps: Sequence[Step], *, watchers: Sequence[Watcher | None] | None = None, timeout: float | None = None
+    ) -> list[Receipt]:
         """Raise `Unsupported`: RabbitMQ has no transaction of an outcome and what comes after it."""
         self._unsupported("tasks that come after others")
 

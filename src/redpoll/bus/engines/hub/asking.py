@@ -57,11 +57,13 @@ class Request:
         absence: When its wait for a hub that is not there is over; None if it has a timeout, or waits without a limit.
         timeout: Its timeout.
         ends: Of a call: the time by which its outcome is there, whatever becomes of the hub.
+        watchers: Of tasks that are published together: the numbers of their watchers, with these.
         ended: Of the end of a delivery: queue and task, which are asked for again with it.
     """
 
     __slots__ = (
         "absence", "again", "anew", "deadline", "ended", "ends", "future", "record", "sent", "size", "timeout", "watcher",
+        "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +87,7 @@ class Request:
         self.timeout: float | None = None
         self.ends: float | None = None
         self.ended = ended
+        self.watchers: list[tuple[int, Watcher | None]] = []
 
 
 class Asking:

@@ -211,7 +211,9 @@ class HubEngine(HubMember):
             keep=keep,
         )
 
-    async def publish_steps(self, steps: Sequence[Step], *, timeout: float | None = None) -> list[Receipt]:
+    async def publish_steps(
+        self, steps: Sequence[Step], *, watchers: Sequence[Watcher | None] | None = None, timeout: float | None = None
+    ) -> list[Receipt]:
         """Put tasks into their queues, of which some come after others."""
         sizes = [len(each.publication.envelope.body) for each in steps]
         check_steps(steps, sizes, self.max_body)
@@ -223,11 +225,17 @@ class HubEngine(HubMember):
             raise self.expired(timeout)
         if self._waiting_bytes + sum(sizes) > _WAITING_BYTES and self._waiting_bytes:
             raise QueueFull(None, _WAITING_BYTES, "bytes", queue=steps[-1].publication.queue)
-        tasks = [[pack_publication(each, self.max_body), list(after), collect] for each, after, collect in steps]
+        watching = [None] * len(steps) if watchers is None else watchers
+        watched = [(0 if each is None else next(self._numbers), each) for each in watching]
+        tasks = [
+            [pack_publication(each, self.max_body), list(after), collect, place]
+            for (each, after, collect), (place, _) in zip(steps, watched, strict=True)
+        ]
         # With a key it can be asked for again.
         again = steps[-1].publication.dedup is not None
         future = self._ask(p.STEPS, tasks, timeout, again=again, size=sum(sizes), timeout=timeout)
         number = next(reversed(self._requests))
+        self._requests[number].watchers = watched
         try:
             found, known = await future
         except asyncio.CancelledError:

@@ -440,7 +440,11 @@ class HubMember(Asking):
             self._show_life()
         fresh, self._out = list(self._out), deque()
         # Requests without an answer: these are repeated, once.
-        open_ = {tuple(each.record[0:3:2]): number for number, each in self._requests.items() if len(each.record) > 2}
+        open_ = {
+            tuple(each.record[0:3:2]): number
+            for number, each in self._requests.items()
+            if each.record[0] in _NUMBERED and len(each.record) > 2
+        }
         for consumer in list(self._consumers.values()):
             if (p.TAKE, consumer.number) in open_:
                 continue
@@ -624,6 +628,12 @@ class HubMember(Asking):
             return
         if request.watcher is not None and isinstance(value, list) and value[0]:
             self._watchers[number] = (request.watcher, p.id_number(value[0]), request.ends)
+        elif request.watchers:
+            # Where the last one's key was known, it is the only one.
+            watched = request.watchers[-len(value[0]) :]
+            for (place, watcher), task in zip(watched, value[0], strict=True):
+                if watcher is not None:
+                    self._watchers[place] = (watcher, p.id_number(task), None)
         if not request.future.done():
             request.future.set_result(value)
 
@@ -736,6 +746,8 @@ class HubMember(Asking):
             self.say_if_linked(p.UNSUBSCRIBE, subscription.number)
 
 
+#: Requests whose records name a consumer or a subscription.
+_NUMBERED: Final = frozenset({p.TAKE, p.CONSUME, p.SUBSCRIBE})
 #: Of these, what is asked for anew where it is asked for after the link was lost.
 _REJOINED: Final = frozenset({p.CONSUME, p.RECLAIM, p.SUBSCRIBE, p.WATCH})
 #: Of these, what is not said any more once the link was lost.

@@ -7,7 +7,7 @@
 | BEGUN | name, token, question, begun | by the other link, the answer to STALLED: up to which token each consumer has begun |
 | GOODBYE | | it does not return: what it holds goes back |
 | PUBLISH | request, queue, payload, watched, and the options of `Engine.publish` in their order | a task |
-| STEPS | request, tasks, timeout | tasks that are published together: task, places of those before it, collect |
+| STEPS | request, tasks, timeout | tasks published together: task, places of those before it, collect, watcher or 0 |
 | EVENT | request, subject, payload, mandatory, last, timeout | an event |
 | WITHDRAW | request | stop waiting for room |
 | CONSUME | request, consumer, queue, credit, accept, exclusive, automatic | `Engine.consume`; `take` is not automatic |

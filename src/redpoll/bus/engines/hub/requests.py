@@ -51,7 +51,7 @@ class Requests:
             raise QueueFull(None, 0, "bytes, as the disk of the hub is full", queue=queue)
         watch = Watch(request, durable) if watched else None
         got = self._broker.intake.submit(
-            client.member, queue, payload, size, time.monotonic(), watch, how, (request, watched)
+            client.member, queue, payload, size, time.monotonic(), watch, how, (request, request if watched else 0)
         )
         if isinstance(got, Parked):
             client.parked[request] = got
@@ -67,27 +67,36 @@ class Requests:
     def _steps(self, client: Client, request: int, tasks: list[Any], timeout: float | None) -> None:
         if request <= 0 or request in client.parked:
             raise _wrong_number(request)
-        steps: list[tuple[Step, int]] = []
+        steps: list[tuple[Step, int, int]] = []
         for each in tasks:
             match each:
-                case [task, list() as after, bool() as collect]:
+                case [task, list() as after, bool() as collect, int() as watcher]:
                     publication, size = read_publication(task, self._max_body)
-                    steps.append((Step(publication, tuple(after), collect), size))
+                    steps.append((Step(publication, tuple(after), collect), size, watcher))
                 case _:
-                    raise ProtocolError("expected a task, the places of those before it, and a flag")
-        check_steps([each for each, _ in steps], [size for _, size in steps], self._max_body)
+                    raise ProtocolError("expected a task, the places of those before it, a flag, and a watcher")
+        check_steps([each for each, *_ in steps], [size for _, size, _ in steps], self._max_body)
         found = self._broker.queues.found
-        queues = {step.publication.queue for step, _ in steps}
+        queues = {step.publication.queue for step, *_ in steps}
         durable = any(found[name].spec.durable for name in queues if name in found)
         if durable and self._turns.store.full:
             raise QueueFull(None, 0, "bytes, as the disk of the hub is full", queue=min(queues))
-        got = self._broker.intake.submit_steps(client.member, steps, time.monotonic(), timeout, (request, False))
+        planned = [
+            (step, size, Watch(watcher, step.publication.queue in found and found[step.publication.queue].spec.durable))
+            if watcher
+            else (step, size, None)
+            for step, size, watcher in steps
+        ]
+        last = steps[-1][2]
+        got = self._broker.intake.submit_steps(client.member, planned, time.monotonic(), timeout, (request, last))
         if isinstance(got, Parked):
             client.parked[request] = got
+        elif isinstance(got, int):
+            if last:
+                self._turns.watch_known(client, last, got)
+            self._turns.reply(client, True, request, [[p.id_bytes(got)], True])
         else:
-            known = isinstance(got, int)
-            numbers = [got] if isinstance(got, int) else got
-            self._turns.reply(client, durable, request, [[p.id_bytes(each) for each in numbers], known])
+            self._turns.reply(client, durable, request, [[p.id_bytes(each) for each in got], False])
 
     def _event(
         self,
@@ -103,7 +112,7 @@ class Requests:
             raise _wrong_number(request)
         size = check_payload(payload, self._max_body)
         got = self._broker.intake.publish(
-            client.member, subject, payload, size, time.monotonic(), mandatory, last, timeout, (request, False)
+            client.member, subject, payload, size, time.monotonic(), mandatory, last, timeout, (request, 0)
         )
         if got is not None:
             client.parked[request] = got

@@ -275,13 +275,13 @@ class Turns:
     def _admitted(
         self, client: Client, parked: Parked, number: int | list[int], error: RedpollError | None, known: bool
     ) -> None:
-        request, watched = parked.owner
+        request, watcher = parked.owner
         client.parked.pop(request, None)
         if error is not None:
             client.fail(request, error)
             return
-        if known and watched and isinstance(number, int):
-            self.watch_known(client, request, number)
+        if known and watcher:
+            self.watch_known(client, watcher, number[0] if isinstance(number, list) else number)
         named: Any = (
             list(map(p.id_bytes, number)) if isinstance(number, list) else p.id_bytes(number) if number else b""
         )

@@ -366,16 +366,20 @@ class MemoryEngine(Member):
             keep=keep,
         )
 
-    async def publish_steps(self, steps: Sequence[Step], *, timeout: float | None = None) -> list[Receipt]:
+    async def publish_steps(
+        self, steps: Sequence[Step], *, watchers: Sequence[Watcher | None] | None = None, timeout: float | None = None
+    ) -> list[Receipt]:
         """Put tasks into their queues, of which some come after others."""
         sizes = [len(each.publication.envelope.body) for each in steps]
         check_steps(steps, sizes, self.max_body)
+        watching = [None] * len(steps) if watchers is None else watchers
         with self.turn() as (broker, now):
-            got = broker.intake.submit_steps(self.peer, list(zip(steps, sizes, strict=True)), now, timeout)
+            planned = list(zip(steps, sizes, watching, strict=True))
+            got = broker.intake.submit_steps(self.peer, planned, now, timeout)
         if isinstance(got, Parked):
-            found: list[Receipt] = await self._wait_for_room(got, None)
+            found: list[Receipt] = await self._wait_for_room(got, watching[-1])
             return found
-        return self.receipts([got], True) if isinstance(got, int) else self.receipts(got, False)
+        return [self.join(got, watching[-1])] if isinstance(got, int) else self.receipts(got)
 
     # -- taking
 

@@ -284,16 +284,16 @@ class Member:
             return
         if error is None:
             if isinstance(number, list):
-                waiting.set_result(self.receipts(number, known))
+                waiting.set_result([self.join(number[0], watcher)] if known else self.receipts(number))
             else:
                 waiting.set_result(self.join(number, watcher) if known else Receipt(self.room.store, number))
         else:
             waiting.set_exception(error)
             waiting.exception()  # it may never be awaited
 
-    def receipts(self, numbers: Iterable[int], known: bool) -> list[Receipt]:
+    def receipts(self, numbers: Iterable[int]) -> list[Receipt]:
         """Return the receipts of tasks that were published together."""
-        return [Receipt(self.room.store, each, known) for each in numbers]
+        return [Receipt(self.room.store, each) for each in numbers]
 
     def join(self, number: int, watcher: Watcher | None) -> Receipt:
         """Watch the task that had the key of a publish before."""
