@@ -1054,6 +1054,12 @@ async def steps(place: Place) -> None:
     assert recorder.kind is OutcomeKind.RESULT
 
 
+async def _outcome(place: Place, recorder: Recorder) -> Outcome:
+    await place.until(lambda: recorder.outcomes)
+    (outcome,) = recorder.outcomes
+    return outcome
+
+
 @behaviour("E-43", "successors")
 async def failing_steps(place: Place) -> None:
     """A task whose predecessor does not end with a result is cancelled with the reason, and so is what comes after it."""
@@ -1087,9 +1093,8 @@ async def failing_steps(place: Place) -> None:
         (delivery,) = ended.deliveries
         assert delivery.id == receipts[3].id
         assert [name for name, _ in _given(delivery)] == [kind]
-        await place.until(lambda recorders=recorders: all(each.outcomes for each in recorders[1:3]))
         for recorder in recorders[1:3]:
-            (outcome,) = recorder.outcomes
+            outcome = await _outcome(place, recorder)
             assert outcome.kind is OutcomeKind.CANCELLED
             assert outcome.detail == f"it came after task {receipts[0].id}, which {said}"
         await ended.deliveries.pop().ack()
