@@ -37,7 +37,7 @@ DEBUGGED = [
         f"tests/node/test_{name}.py"
         for name in ("calls", "cancelling", "dispatch", "drain", "hooks", "lifecycle", "sending")
     ),
-    "tests/nq/core/test_station.py",
+    "tests/nq/core/test_endpoint.py",
     "tests/transport/test_connection.py",
     "tests/transport/test_listen.py",
     "tests/wiring/test_wiring.py",

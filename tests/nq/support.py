@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from redpoll import nq
-from redpoll.nq.core.making import AnyStation
+from redpoll.nq.core.making import AnyEndpoint
 from tests.blocking.support import PATIENCE, until
 from tests.ports import free_port
 
@@ -155,16 +155,16 @@ class End:
         return found
 
     @property
-    def station(self) -> AnyStation:
+    def endpoint(self) -> AnyEndpoint:
         """What it is on its loop."""
-        found: AnyStation = self.made._house.station if self._loop is None else self.made._station
+        found: AnyEndpoint = self.made._resident.endpoint if self._loop is None else self.made._endpoint
         return found
 
     def on_loop(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function on its loop, and wait."""
         if self._loop is not None:
             return self._loop.call(function, *args)
-        result: T = self.made._house.handover.run(function, *args)
+        result: T = self.made._resident.handover.run(function, *args)
         return result
 
     def _do(self, result: Any) -> Any:
@@ -206,7 +206,7 @@ class End:
 
 def begun(end: End, count: int = 1) -> None:
     """Wait until so many wait for a message of an end."""
-    until(lambda: len(end.made._arrivals._waiters) >= count, f"{count} that get")
+    until(lambda: len(end.made._receive_queue._waiters) >= count, f"{count} that get")
 
 
 # The protocols

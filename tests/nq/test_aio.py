@@ -215,7 +215,7 @@ async def test_a_close_that_is_cancelled(ends: Ends) -> None:
     closing[1].cancel()
     ended = await within(asyncio.gather(*closing, return_exceptions=True))
     assert [type(each) for each in ended] == [type(None), asyncio.CancelledError, type(None)]
-    assert not server._station.node.listening
+    assert not server._endpoint.node.listening
     await server.close()
     with pytest.raises(ConnectionAbortedError):
         await server.put("x", client.id)
@@ -306,6 +306,6 @@ async def test_closed_while_it_starts() -> None:
     await within(end.close())
     with pytest.raises(ConnectionAbortedError):
         await within(starting)
-    assert not end._station.node.listening
+    assert not end._endpoint.node.listening
     with pytest.raises(UsageError, match="closed"):
         await end.start()

@@ -157,7 +157,7 @@ async def test_puts_that_were_taken_back() -> None:
     first = alone.put("first")
     for number in range(5000):
         alone.put(number).cancel()
-    session = alone._station.recipients()[0]
+    session = alone._endpoint.recipients()[0]
     assert session.count == 1
     assert len(session._waiting) <= 1 + 1024 + 1
     assert not first.done()
@@ -180,7 +180,7 @@ async def test_a_full_queue_says_which() -> None:
 async def test_clients_that_may_come_back() -> None:
     """As many are waited for as may be linked, what was put for each with them; then the longest gone is given up."""
     async with server(resume=30.0) as there:
-        sessions = there._station.node._peers.sessions
+        sessions = there._endpoint.node._peers.sessions
         gone_ones = sessions._lost
         assert (gone_ones._limit, gone_ones._limit_of_host) == (10_000, 10_000)
         gone_ones._limit = 2
@@ -191,12 +191,12 @@ async def test_clients_that_may_come_back() -> None:
                 await client.start()
                 await client.ready(PATIENCE)
             await until(lambda: len(sessions) == min(gone, 2), "the loss of its link")  # noqa: B023  # awaited here
-            await until(lambda: not there._station.node.stats().connections, "the end of its link")
+            await until(lambda: not there._endpoint.node.stats().connections, "the end of its link")
             with contextlib.suppress(ConnectionError):
                 await client.close(0, flush=False)
             puts.append(there.put("x", client.id))
         assert await ended(*puts[:2]) == ["ConnectionResetError"] * 2
         assert not any(put.done() for put in puts[2:])
-        assert len(there._station.sessions) == 2
+        assert len(there._endpoint.sessions) == 2
         await there.close(0, flush=False)
     assert await ended(*puts[2:]) == ["ConnectionAbortedError"] * 2

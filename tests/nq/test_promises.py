@@ -127,4 +127,4 @@ async def test_confirmed_when_it_is_got() -> None:
             assert (await server.get(timeout=PATIENCE)).data == 2
             await asyncio.wait_for(second, PATIENCE)
             # The hello ended too: closing would wait for it.
-            assert server._station.node.stats().slots_used == 0
+            assert server._endpoint.node.stats().slots_used == 0

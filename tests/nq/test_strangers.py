@@ -11,9 +11,9 @@ import pytest_asyncio
 
 from redpoll import Message, Node, nq
 from redpoll.errors import ConfigError, Refused
-from redpoll.nq.core.hello import say_hello
+from redpoll.nq.core.endpoint import HELLO
+from redpoll.nq.core.hello import hello_body
 from redpoll.nq.core.names import Purpose
-from redpoll.nq.core.station import HELLO
 from redpoll.serializers import msgpack
 from tests.serializers.pickling.attacks import ARRAYS, ATTACKS
 
@@ -52,7 +52,7 @@ async def test_nothing_is_taken_before_a_hello(server: nq.aio.Communicator) -> N
 
 
 @pytest.mark.parametrize(
-    "hello", [b"", b"\xff", b"\x80", bytes(say_hello(Purpose.SERVER)), bytes(msgpack.encode({"nq": "1"}))]
+    "hello", [b"", b"\xff", b"\x80", bytes(hello_body(Purpose.SERVER)), bytes(msgpack.encode({"nq": "1"}))]
 )
 async def test_a_hello_of_something_else(server: nq.aio.Communicator, hello: bytes) -> None:
     """A hello that is none, or another server's, is refused with the reason, and nobody has come."""

@@ -13,12 +13,12 @@ from uuid import UUID
 
 from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.node.lifecycle import forked_error
-from redpoll.nq.core.arrivals import LoopArrivals, unread
 from redpoll.nq.core.face import Face
-from redpoll.nq.core.making import make_station, one_of
+from redpoll.nq.core.making import make_endpoint, one_of
 from redpoll.nq.core.names import Message, Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions
-from redpoll.nq.core.puts import LoopBroadcast, LoopCopy, divide
+from redpoll.nq.core.puts import LoopBroadcast, LoopDelivery, divide
+from redpoll.nq.core.receive_queue import LoopReceiveQueue, unread
 from redpoll.nq.core.words import GET_HINT, check_peers, check_timeout, start_error
 
 __all__ = ["Communicator", "new"]
@@ -61,8 +61,8 @@ class Communicator(Face):
             raise ConfigError(
                 "full", "wait", "would block the event loop", "await each put: it is done when the peer has it"
             )
-        self._arrivals = LoopArrivals()
-        self._station = make_station(protocol, purpose, options, self._arrivals, _tell)
+        self._receive_queue = LoopReceiveQueue()
+        self._endpoint = make_endpoint(protocol, purpose, options, self._receive_queue, _tell)
         self._state: Literal["new", "starting", "running", "closed"] = "new"
         self._closing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -87,7 +87,7 @@ class Communicator(Face):
         self._loop = asyncio.get_running_loop()
         self._state = "starting"
         try:
-            await self._station.start()
+            await self._endpoint.start()
             if self._state == "starting":  # else it was closed meanwhile
                 self._state = "running"
         except ConfigError as error:
@@ -112,7 +112,7 @@ class Communicator(Face):
         self._check_started()
         if self._state == "closed":
             raise ConnectionAbortedError(self.id)
-        await self._station.wait_ready(timeout)
+        await self._endpoint.wait_ready(timeout)
 
     async def close(self, timeout: float | None = None, flush: bool = True) -> None:
         """Accept no more puts, wait for the confirmation of earlier ones, and close. Received messages can still be got.
@@ -129,13 +129,13 @@ class Communicator(Face):
         if self._state == "new":
             self._state = "closed"
             self._loop = asyncio.get_running_loop()
-            self._station.closing = True
-            self._arrivals.close(ConnectionAbortedError(self.id))
+            self._endpoint.closing = True
+            self._receive_queue.close(ConnectionAbortedError(self.id))
         if self._state == "closed" and self._closing is None:
             return
         if self._closing is None:
             self._state = "closed"
-            self._closing = self._loop.create_task(self._station.close(timeout, flush), name="redpoll nq close")
+            self._closing = self._loop.create_task(self._endpoint.close(timeout, flush), name="redpoll nq close")
         closing = self._closing
         try:
             await asyncio.wait((closing,))
@@ -166,7 +166,7 @@ class Communicator(Face):
 
     # Puts
 
-    def put(self, data: Any, *peers: UUID) -> LoopCopy | LoopBroadcast:
+    def put(self, data: Any, *peers: UUID) -> LoopDelivery | LoopBroadcast:
         """Send a message to peers.
 
         Args:
@@ -177,8 +177,8 @@ class Communicator(Face):
 
         Returns:
             An `asyncio.Future` that is done when all receivers have the message; it need not be awaited. Its `futures`
-            are those of each peer, `peers` the same by id. Cancelling it, or the task that awaits it, withdraws copies that
-            are not fully sent; the others are delivered.
+            are those of each peer, `peers` the same by id. Cancelling it, or the task that awaits it, withdraws
+            copies that are not fully sent; the others are delivered.
 
         Raises:
             MessageTooLarge: The message is above `message_size`.
@@ -188,12 +188,12 @@ class Communicator(Face):
         """
         self._check_started()
         body, sessions = self._encode(data, peers)
-        station = self._station
-        closed = station.over or (ConnectionAbortedError(self.id) if self._state == "closed" else None)
-        put, copies = divide(
-            sessions, body, partial(LoopCopy, loop=self._loop), partial(LoopBroadcast, loop=self._loop), closed
+        endpoint = self._endpoint
+        closed = endpoint.over or (ConnectionAbortedError(self.id) if self._state == "closed" else None)
+        put, deliveries = divide(
+            sessions, body, partial(LoopDelivery, loop=self._loop), partial(LoopBroadcast, loop=self._loop), closed
         )
-        station.submit(copies)
+        endpoint.submit(deliveries)
         return put
 
     # Gets
@@ -222,8 +222,8 @@ class Communicator(Face):
         self._check_started()
         if peers:
             check_peers(peers, GET_HINT)
-        arrival = await self._arrivals.get(frozenset(peers) or None, timeout)
-        source, body, redelivered, received = arrival
+        queued = await self._receive_queue.get(frozenset(peers) or None, timeout)
+        source, body, redelivered, received = queued
         try:
             message = Message(source.peer, self._codec.decode(body), redelivered)
         except BaseException as error:
@@ -237,7 +237,7 @@ class Communicator(Face):
     def _check_started(self) -> None:
         if self._state in {"new", "starting"}:
             raise UsageError("this communicator was not started", "use it in `async with`, or await start()")
-        if self._station.node.is_inherited:
+        if self._endpoint.node.is_inherited:
             raise forked_error()
 
 

@@ -93,7 +93,7 @@ def test_a_broadcast_is_never_partial(world: World) -> None:
     for client in stays:
         assert [client.get().data for _ in range(200)] == list(range(200))
         assert all(put.peers[client.id].result() is None for put in puts)
-    until(lambda: len(server.station.sessions) == 2, "the session to be over")
+    until(lambda: len(server.endpoint.sessions) == 2, "the session to be over")
     assert all(put.exception() is None or goes.id in put.peers for put in puts)
 
 

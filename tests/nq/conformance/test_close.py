@@ -32,7 +32,7 @@ def test_a_server_answers_by_itself(world: World) -> None:
     server, client = world.pair()
     client.put("x")
     client.close()
-    until(lambda: not server.station.sessions, "the session to be over")
+    until(lambda: not server.endpoint.sessions, "the session to be over")
     again = world.met(id=client.id)
     again.close()
     server.close()
@@ -51,7 +51,7 @@ def test_several_close_at_the_same_time(world: World) -> None:
     """Row "concurrent callers wait": each returns when it is closed."""
     server, client = world.pair()
     closing = [in_thread(server.close) for _ in range(3)]
-    until(lambda: server.station.closing, "the server to be closing")
+    until(lambda: server.endpoint.closing, "the server to be closing")
     assert not any(each.done() for each in closing)
     client.close()
     for each in closing:
@@ -130,7 +130,7 @@ def test_a_client_is_sent_away(world: World) -> None:
     error = client.put("x").exception()
     assert type(error) is ConnectionResetError
     assert error.args == (server.id,)
-    until(lambda: client.id not in server.station.sessions, "the session to be over")
+    until(lambda: client.id not in server.endpoint.sessions, "the session to be over")
     assert type(server.put("x", client.id).exception()) is ConnectionResetError
     other.put("still here").result()
     assert server.get(timeout=0).data == "still here"
@@ -145,7 +145,7 @@ def test_a_client_is_sent_away_at_once(world: World) -> None:
     error = put.exception()
     assert type(error) is ConnectionResetError
     assert error.args == (client.id,)
-    until(lambda: client.id not in server.station.sessions, "the session to be over")
+    until(lambda: client.id not in server.endpoint.sessions, "the session to be over")
 
 
 def test_whom_a_server_does_not_know(world: World) -> None:

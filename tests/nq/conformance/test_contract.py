@@ -169,7 +169,7 @@ def test_a_server_waits_for_its_clients(world: World) -> None:
     server, first = world.pair()
     second = world.met()
     closing = in_thread(server.close)
-    until(lambda: server.station.closing, "the server to be closing")
+    until(lambda: server.endpoint.closing, "the server to be closing")
     first.put("late")
     first.close()
     assert not closing.done()

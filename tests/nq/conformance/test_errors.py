@@ -16,7 +16,7 @@ def test_who_closed_is_gone(world: World) -> None:
     """Row "ConnectionResetError(peer)": a put for a client that closed fails with its id, by the future."""
     server, client = world.pair()
     client.close()
-    until(lambda: not server.station.sessions, "the session to be over")
+    until(lambda: not server.endpoint.sessions, "the session to be over")
     error = server.put("x", client.id).exception()
     assert type(error) is ConnectionResetError
     assert error.args == (client.id,)
@@ -39,7 +39,7 @@ def test_a_put_while_it_closes_fails(world: World) -> None:
     server, client = world.pair(confirm="get")
     open_put = client.put("before")
     closing = in_thread(client.close)
-    until(lambda: client.station.closing, "the client to be closing")
+    until(lambda: client.endpoint.closing, "the client to be closing")
     error = client.put("meanwhile").exception()
     assert type(error) is ConnectionAbortedError
     assert error.args == (client.id,)

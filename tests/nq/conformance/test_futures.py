@@ -113,7 +113,7 @@ def test_ten_thousand_are_put_and_taken_back(world: World) -> None:
             kept.append(number)
         else:
             assert put.cancel()
-    session = client.station.recipients()[0]
+    session = client.endpoint.recipients()[0]
     assert client.on_loop(lambda: session.count) == len(kept)
     assert client.on_loop(lambda: len(session._waiting)) < 2100
     server = world.server()

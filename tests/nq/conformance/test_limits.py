@@ -49,7 +49,7 @@ def test_the_oldest_of_that_peer_is_dropped(world: World) -> None:
     server = world.server(queue_size=3, full="drop")
     loud, quiet = world.met(), world.met()
     kept = [quiet.put(number) for number in range(2)]
-    until(lambda: len(server.made._arrivals) == 2, "the quiet one's")
+    until(lambda: len(server.made._receive_queue) == 2, "the quiet one's")
     puts = [loud.put(number) for number in range(10)]
     assert [full(put) for put in puts[:7]] == [True] * 7
     assert got(server, 5) == [0, 1, 7, 8, 9]
@@ -129,7 +129,7 @@ def test_putting_waits_for_room(world: World) -> None:
     client = world.client(full="wait", queue_size=2)
     puts = [client.put(number) for number in range(2)]
     putting = in_thread(client.put, 2)
-    until(lambda: client.station.has_waiters, "the put to wait")
+    until(lambda: client.endpoint.has_waiters, "the put to wait")
     assert not putting.done()
     assert puts[0].cancel()
     third = putting.result(PATIENCE)

@@ -174,7 +174,7 @@ def test_a_link_that_breaks_while_it_closes(world: World, between: Between) -> N
     client.ready()
     puts = [client.put((number, bytes(10_000))) for number in range(50)]
     closing = in_thread(client.close)
-    until(lambda: client.station.closing, "the client to be closing")
+    until(lambda: client.endpoint.closing, "the client to be closing")
     between.cut()
     closing.result(PATIENCE)
     assert [put.exception() for put in puts] == [None] * 50

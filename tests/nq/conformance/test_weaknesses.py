@@ -259,7 +259,7 @@ def test_08_the_close_of_a_client_whose_server_is_killed(world: World) -> None:
         victim.freeze()
         put = client.put("x")
         closing = in_thread(client.close)
-        until(lambda: client.station.closing, "the client to be closing")
+        until(lambda: client.endpoint.closing, "the client to be closing")
         victim.kill()
         closing.result(PATIENCE)
         assert isinstance(put.exception(), ConnectionError)
@@ -397,7 +397,7 @@ def test_18_memory_is_bounded_in_bytes(world: World) -> None:
     puts: list[Outcome] = [client.put(bytes(10_000)) for _ in range(100)]
     errors = [put.exception() for put in puts]
     assert 10 <= errors.count(None) <= 20
-    assert sum(source.size for source in server.made._arrivals._sources.values()) <= 100_000
+    assert sum(source.size for source in server.made._receive_queue._sources.values()) <= 100_000
 
 
 def test_20_one_thread_for_all(world: World) -> None:

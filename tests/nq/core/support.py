@@ -8,7 +8,7 @@ from typing import Any
 from redpoll import nq
 from redpoll.node.door import LayerNode, Piece
 from redpoll.node.sending import submit
-from redpoll.nq.core.puts import Broadcast, Copy
+from redpoll.nq.core.puts import Broadcast, Delivery
 from redpoll.nq.core.session import Session
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Stage
@@ -19,7 +19,7 @@ ME = uuid.UUID(int=1)
 PEER = uuid.UUID(int=2)
 
 
-class Put(Copy):
+class Put(Delivery):
     """A put that remembers its end."""
 
     def __init__(self, session: Session, body: bytes = b"x", group: Broadcast | None = None) -> None:
@@ -78,7 +78,7 @@ class Direct:
 
 
 class Alone:
-    """A station, as far as a session can tell."""
+    """An endpoint, as far as a session can tell."""
 
     id = ME
     node = Direct()
@@ -99,8 +99,8 @@ class Pair:
     """A session, and the link of a peer that its puts go out over."""
 
     def __init__(self, **options: Any) -> None:
-        self.station = Alone()
-        self.session = Session(self.station, PEER, nq.ConnectionOptions(**options))
+        self.endpoint = Alone()
+        self.session = Session(self.endpoint, PEER, nq.ConnectionOptions(**options))
         self.peer: Peer
         self.link: Link[Peer]
 

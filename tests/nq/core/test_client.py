@@ -1,4 +1,4 @@
-"""The station of a client: whom it takes for its server, what it does without one, and how it ends."""
+"""The endpoint of a client: whom it takes for its server, what it does without one, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from redpoll import Node, nq
 from redpoll.nq.core import client as module
-from redpoll.nq.core.hello import VERSION, say_hello
-from redpoll.nq.core.station import FIN, HELLO
+from redpoll.nq.core.endpoint import FIN, HELLO
+from redpoll.nq.core.hello import VERSION, hello_body
 from redpoll.serializers import msgpack
 from redpoll.testing import FaultProxy
 from tests.blocking.support import PATIENCE
 from tests.node.resuming import killed
 from tests.node.support import turns, until, within
-from tests.nq.core.test_station import started
+from tests.nq.core.test_endpoint import started
 from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
@@ -42,7 +42,7 @@ async def node_there(location: nq.NetworkLocation, handler: Callable[[Any], Any]
     ("answer", "why"),
     [
         (b"hello?", "this is no hello of nq"),
-        (say_hello(nq.Purpose.CLIENT), "it is no server"),
+        (hello_body(nq.Purpose.CLIENT), "it is no server"),
         (msgpack.encode({"nq": VERSION - 1, "purpose": "server"}), "it speaks version 0"),
     ],
 )
@@ -93,7 +93,7 @@ async def test_a_client_where_the_server_should_be(location: nq.NetworkLocation)
     server = await started("server", location)
     client = await started("client", location)
     await client.ready(PATIENCE)
-    session = server._station.sessions[client.id]
+    session = server._endpoint.sessions[client.id]
     peer = session.peer
     assert peer is not None
     assert peer.address is None or peer.address.port == 0
@@ -107,8 +107,8 @@ async def test_another_server_in_its_place(location: nq.NetworkLocation) -> None
     client = await started("client", location, resume=0.5)
     await client.ready(PATIENCE)
     put = client.put("lost")
-    await until(lambda: first._arrivals, "the message")
-    first._station.arrivals.release_all = list  # type: ignore[method-assign]  # it goes without confirming
+    await until(lambda: first._receive_queue, "the message")
+    first._endpoint.receive_queue.release_all = list  # type: ignore[method-assign]  # it goes without confirming
     await first.close(0)
     with pytest.raises(ConnectionResetError) as caught:
         await within(put)
@@ -165,7 +165,7 @@ async def test_a_put_that_comes_before_the_answer(location: nq.NetworkLocation) 
             body = bytes(nq.PickleSerializer().dump(number).tobytes())
             told.append(there[0].send(message.reply(body, header=b"R" if number else b"")))
             await told[-1]
-        return say_hello(nq.Purpose.SERVER)
+        return hello_body(nq.Purpose.SERVER)
 
     there: list[Node[Any]] = []
     async with node_there(location, serve) as node:
@@ -226,8 +226,8 @@ async def test_a_server_that_goes_while_it_closes(location: nq.NetworkLocation) 
     server = await started("server", location, confirm="get", full="drop")
     client = await started("client", location, resume=0.05)
     put = client.put("x")
-    await until(lambda: server._arrivals, "the message")
-    server._station.arrivals.release_all = list  # type: ignore[method-assign]  # it dies without confirming
+    await until(lambda: server._receive_queue, "the message")
+    server._endpoint.receive_queue.release_all = list  # type: ignore[method-assign]  # it dies without confirming
     closing = asyncio.create_task(client.close())
     await turns()
     await server.close(0)
@@ -243,7 +243,7 @@ async def killed_after_fin(location: nq.NetworkLocation, identity: bytes) -> Asy
 
     def serve(message: Any) -> Any:
         if message.header == HELLO:
-            return say_hello(nq.Purpose.SERVER)
+            return hello_body(nq.Purpose.SERVER)
         told.set()
         return None
 
@@ -253,7 +253,7 @@ async def killed_after_fin(location: nq.NetworkLocation, identity: bytes) -> Asy
         await client.ready(PATIENCE)
         closing = asyncio.create_task(client.close())
         await within(told.wait())
-        await until(lambda: not client._station.node.stats().in_flight, "its confirmation")
+        await until(lambda: not client._endpoint.node.stats().in_flight, "its confirmation")
     yield client
     await within(closing)
 
@@ -286,7 +286,7 @@ async def test_a_fin_that_nobody_asked_for(location: nq.NetworkLocation) -> None
 
     async def serve(message: Any) -> Any:
         if message.header == HELLO:
-            return say_hello(nq.Purpose.SERVER)
+            return hello_body(nq.Purpose.SERVER)
         answers.append(message)
         return None
 

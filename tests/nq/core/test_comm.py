@@ -108,7 +108,7 @@ def test_closing_while_others_put_and_get(ends: Ends) -> None:
 def test_ctrl_c_in_a_get(ends: Ends) -> None:
     """It comes out, and the message that comes then is got."""
     server, client = ends
-    with interrupting(lambda: server._arrivals._waiters), pytest.raises(KeyboardInterrupt):
+    with interrupting(lambda: server._receive_queue._waiters), pytest.raises(KeyboardInterrupt):
         server.get()
     client.put("x").result(PATIENCE)
     assert server.get(timeout=0).data == "x"
@@ -152,11 +152,11 @@ def test_ctrl_c_in_a_result(location: nq.NetworkLocation) -> None:
 def test_ctrl_c_in_a_put_that_waits(location: nq.NetworkLocation) -> None:
     """It comes out, nothing was put, and nothing is left that waits for room."""
     client = nq.new("tcp", "client", options(location, full="wait", queue_size=1))
-    station = client._house.station
+    endpoint = client._resident.endpoint
     client.put(0)
-    with interrupting(lambda: station.has_waiters), pytest.raises(KeyboardInterrupt):
+    with interrupting(lambda: endpoint.has_waiters), pytest.raises(KeyboardInterrupt):
         client.put(1)
-    assert not station.has_waiters
+    assert not endpoint.has_waiters
     with nq.new("tcp", "server", options(location)) as server:
         assert server.get(timeout=PATIENCE).data == 0
         client.put(2).result(PATIENCE)
@@ -167,7 +167,7 @@ def test_ctrl_c_in_a_put_that_waits(location: nq.NetworkLocation) -> None:
 def test_ctrl_c_in_a_ready(location: nq.NetworkLocation) -> None:
     """It comes out, and the client goes on dialling."""
     client = nq.new("tcp", "client", options(location))
-    with interrupting(lambda: client._house.station.has_waiters), pytest.raises(KeyboardInterrupt):
+    with interrupting(lambda: client._resident.endpoint.has_waiters), pytest.raises(KeyboardInterrupt):
         client.ready()
     with nq.new("tcp", "server", options(location)):
         client.ready(PATIENCE)
@@ -177,7 +177,7 @@ def test_ctrl_c_in_a_ready(location: nq.NetworkLocation) -> None:
 def test_ctrl_c_in_a_close(ends: Ends) -> None:
     """It ends the waiting, and comes out when it is closed."""
     server, client = ends
-    with interrupting(lambda: server._house.station.has_waiters), pytest.raises(KeyboardInterrupt):
+    with interrupting(lambda: server._resident.endpoint.has_waiters), pytest.raises(KeyboardInterrupt):
         server.close()
     assert isinstance(server.put("x").exception(PATIENCE), ConnectionAbortedError)
     with pytest.raises(ConnectionAbortedError):
@@ -193,10 +193,10 @@ def test_ctrl_c_in_a_close(ends: Ends) -> None:
 def test_a_put_that_waits_is_told_of_the_end(location: nq.NetworkLocation) -> None:
     """Whether its peer goes or this is closed: the put returns, and its future says why it did not arrive."""
     client = nq.new("tcp", "client", options(location, full="wait", queue_size=1))
-    station = client._house.station
+    endpoint = client._resident.endpoint
     first = client.put(0)
     putting = in_thread(client.put, 1)
-    until(lambda: station.has_waiters, "the put to wait")
+    until(lambda: endpoint.has_waiters, "the put to wait")
     client.close(0)
     for put in (first, putting.result(PATIENCE)):
         error = put.exception(PATIENCE)
@@ -224,7 +224,7 @@ def test_threads_that_wait_keep_to_the_bound(location: nq.NetworkLocation) -> No
     server = nq.new("tcp", "server", options(location, full="wait", queue_size=3))
     client = nq.new("tcp", "client", options(location, confirm="get"))
     client.ready(PATIENCE)
-    (session,) = server._house.station.sessions.values()
+    (session,) = server._resident.endpoint.sessions.values()
     taken: list[int] = []
     submit = session.submit
 
@@ -253,7 +253,7 @@ def test_a_put_that_names_a_peer_more_often_than_there_are_places(location: nq.N
     client.ready(PATIENCE)
     server.put(0, client.id)
     putting = in_thread(server.put, 1, client.id, client.id)
-    until(lambda: server._house.station.has_waiters, "the put to wait")
+    until(lambda: server._resident.endpoint.has_waiters, "the put to wait")
     assert [client.get(timeout=PATIENCE).data for _ in range(3)] == [0, 1, 1]
     putting.result(PATIENCE).result(PATIENCE)
     client.close()
@@ -263,9 +263,9 @@ def test_a_put_that_names_a_peer_more_often_than_there_are_places(location: nq.N
 def test_a_put_that_waits_where_the_loop_has_ended(location: nq.NetworkLocation) -> None:
     """Closed by another thread meanwhile, its future says so."""
     client = nq.new("tcp", "client", options(location, full="wait"))
-    house = client._house
+    resident = client._resident
     client.close()
-    house.station.closing = False
+    resident.endpoint.closing = False
     assert isinstance(client.put(0).exception(0), ConnectionAbortedError)
 
 
@@ -276,8 +276,8 @@ def test_a_put_that_waits_for_a_peer_that_goes(location: nq.NetworkLocation) -> 
     client.ready(PATIENCE)
     server.put(0, client.id)
     putting = in_thread(server.put, 1, client.id)
-    until(lambda: server._house.station.has_waiters, "the put to wait")
-    client._house.station.arrivals.release_all = list  # type: ignore[method-assign]  # it goes without confirming
+    until(lambda: server._resident.endpoint.has_waiters, "the put to wait")
+    client._resident.endpoint.receive_queue.release_all = list  # type: ignore[method-assign]  # it goes without confirming
     client.close(0)
     error = putting.result(PATIENCE).exception(PATIENCE)
     assert type(error) is ConnectionResetError
@@ -289,7 +289,7 @@ def test_a_put_on_the_loop_never_waits(location: nq.NetworkLocation) -> None:
     """In a callback there is nobody who could make room: it is taken beyond the bound."""
     with nq.new("tcp", "client", options(location, full="wait", queue_size=1, resume=0.01)) as client:
         client.put(0)
-        put = client._house.handover.run(client.put, 1)
+        put = client._resident.handover.run(client.put, 1)
         assert not put.done()
 
 
@@ -299,7 +299,7 @@ def test_a_put_on_the_loop_never_waits(location: nq.NetworkLocation) -> None:
 def test_where_waiting_would_never_end(ends: Ends) -> None:
     """On the loop's thread `get`, `ready` and `close` are refused, and `put` is not."""
     server, client = ends
-    handover = server._house.handover
+    handover = server._resident.handover
     for call in (server.get, server.ready, server.close):
         with pytest.raises(UsageError, match="thread of the event loop"):
             handover.run(call)
@@ -398,7 +398,7 @@ def get(queue):
 threads = [threading.Thread(target=get, args=(queue,)) for queue in (server, client)]
 for thread in threads:
     thread.start()
-client._house.handover.run(lambda: client.put("x").add_done_callback(lambda _: sys.exit(3)))  # before it is done
+client._resident.handover.run(lambda: client.put("x").add_done_callback(lambda _: sys.exit(3)))  # before it is done
 for thread in threads:
     thread.join(10)
     print(thread.is_alive(), end=" ")

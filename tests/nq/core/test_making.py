@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from redpoll import ConfigError, UsageError, nq
-from redpoll.nq.core.arrivals import ThreadArrivals
-from redpoll.nq.core.client import ClientStation
-from redpoll.nq.core.making import checked, make_station, one_of
-from redpoll.nq.core.server import ServerStation
+from redpoll.nq.core.client import ClientEndpoint
+from redpoll.nq.core.making import checked, make_endpoint, one_of
+from redpoll.nq.core.receive_queue import ThreadReceiveQueue
+from redpoll.nq.core.server import ServerEndpoint
 from tests.nq.support import options
 from tests.ports import free_port
 
@@ -67,14 +67,14 @@ def test_options_that_are_none() -> None:
         checked(nq.NetworkLocation())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("purpose", "kind"), [("server", ServerStation), ("client", ClientStation)])
-def test_stations(purpose: str, kind: type) -> None:
-    """Both facades have the same stations, which ask whose peers are there."""
+@pytest.mark.parametrize(("purpose", "kind"), [("server", ServerEndpoint), ("client", ClientEndpoint)])
+def test_endpoints(purpose: str, kind: type) -> None:
+    """Both facades have the same endpoints, which ask whose peers are there."""
     given = options(nq.NetworkLocation("127.0.0.1", free_port()))
-    arrivals = ThreadArrivals()
-    station = make_station(nq.Protocol.TCP, nq.Purpose(purpose), given, arrivals, lambda event, peer: None)
-    assert type(station) is kind
-    assert arrivals.alive == station.is_there
+    receive_queue = ThreadReceiveQueue()
+    endpoint = make_endpoint(nq.Protocol.TCP, nq.Purpose(purpose), given, receive_queue, lambda event, peer: None)
+    assert type(endpoint) is kind
+    assert receive_queue.alive == endpoint.is_there
 
 
 def test_what_is_wrong_is_told_before_anything_is_open() -> None:

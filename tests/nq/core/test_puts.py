@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from redpoll import UsageError, nq
-from redpoll.nq.core.puts import REDELIVERED, LoopBroadcast, LoopCopy
+from redpoll.nq.core.puts import REDELIVERED, LoopBroadcast, LoopDelivery
 from tests.blocking.support import PATIENCE, until
 from tests.node.support import until as loop_until
 from tests.nq.core.support import ME, PEER, Group, Pair, Put
@@ -140,24 +140,24 @@ def test_a_broadcast_is_taken_back_whole() -> None:
     """`cancel` is True, and the future cancelled, as each peer's is; None of it arrives, and it ends once."""
     location = nq.NetworkLocation("127.0.0.1", free_port())
     with nq.new("tcp", "client", options(location, resume=0.01)) as client:
-        station = client._house.station
-        session = station.recipients()[0]
+        endpoint = client._resident.endpoint
+        session = endpoint.recipients()[0]
         put: Any = None
 
         def make() -> None:
             nonlocal put
-            from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy
+            from redpoll.nq.core.puts import ThreadBroadcast, ThreadDelivery
 
-            put = ThreadBroadcast(client._house.handover)
-            copies = []
+            put = ThreadBroadcast(client._resident.handover)
+            deliveries = []
             for _ in range(2):
-                copy = ThreadCopy(client._house.handover)
-                copy.assign(session, b"x", put)
-                copies.append(copy)
-            put.assemble(tuple(copies), None)
-            station.submit(tuple(copies))
+                delivery = ThreadDelivery(client._resident.handover)
+                delivery.assign(session, b"x", put)
+                deliveries.append(delivery)
+            put.assemble(tuple(deliveries), None)
+            endpoint.submit(tuple(deliveries))
 
-        client._house.handover.run(make)
+        client._resident.handover.run(make)
         assert put.cancel()
         assert put.cancelled()
         assert all(each.cancelled() for each in put.futures)
@@ -267,7 +267,7 @@ async def test_a_put_that_was_sent_arrives_though_it_is_cancelled(
     """The future is cancelled, as futures of asyncio are; the message comes all the same, and the next one too."""
     server, client = both
     put = server.put("sent", client.id)
-    await loop_until(lambda: client._arrivals, "the message")
+    await loop_until(lambda: client._receive_queue, "the message")
     assert put.cancel()
     assert not put.cancel()
     assert (await client.get(timeout=PATIENCE)).data == "sent"
@@ -281,21 +281,21 @@ async def test_a_put_that_was_sent_arrives_though_it_is_cancelled(
 async def test_a_broadcast_is_cancelled(both: tuple[nq.aio.Communicator, nq.aio.Communicator]) -> None:
     """It and each of its futures are, once, and what was not sent is not."""
     _, client = both
-    session = client._station.recipients()[0]
+    session = client._endpoint.recipients()[0]
     loop = asyncio.get_running_loop()
     group = LoopBroadcast(loop=loop)
-    copies = []
+    deliveries = []
     for _ in range(2):
-        copy = LoopCopy(loop=loop)
-        copy.assign(session, b"x", group)
-        copies.append(copy)
-    group.assemble(tuple(copies), None)
+        delivery = LoopDelivery(loop=loop)
+        delivery.assign(session, b"x", group)
+        deliveries.append(delivery)
+    group.assemble(tuple(deliveries), None)
     session.linked = False
-    for copy in copies:
-        session.submit(copy)
+    for delivery in deliveries:
+        session.submit(delivery)
     assert group.cancel()
     assert group.cancelled()
-    assert all(copy.cancelled() for copy in copies)
+    assert all(delivery.cancelled() for delivery in deliveries)
     assert session.count == 0
     assert not group.cancel()
     session.linked = True
@@ -312,7 +312,7 @@ def test_waiting_on_the_loop_is_refused(ends: tuple[nq.Communicator, list[nq.Com
         except UsageError as error:
             errors.append(type(error))
 
-    handover = server._house.handover
+    handover = server._resident.handover
     handover.run(look, server.put("x", clients[0].id))
     handover.run(look, server.put("x"))
     until(lambda: len(errors) == 2, "both")

@@ -1,4 +1,4 @@
-"""The station of a server: who may come, who may come back, and how it ends."""
+"""The endpoint of a server: who may come, who may come back, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest_asyncio
 
 from redpoll import Busy, Message, Node, RedpollError, Refused, ShuttingDown, nq
 from redpoll.nq.core import server as module
-from redpoll.nq.core.hello import VERSION, say_hello
-from redpoll.nq.core.station import HELLO
+from redpoll.nq.core.endpoint import HELLO
+from redpoll.nq.core.hello import VERSION, hello_body
 from redpoll.serializers import msgpack
 from redpoll.testing import FaultProxy
 from tests.blocking.support import PATIENCE
 from tests.node.support import turns, until, within
-from tests.nq.core.test_station import Ends, session_of, started
+from tests.nq.core.test_endpoint import Ends, session_of, started
 from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
@@ -43,7 +43,7 @@ async def ends(location: nq.NetworkLocation) -> AsyncIterator[Ends]:
 @pytest.mark.parametrize(
     ("hello", "why"),
     [
-        (say_hello(nq.Purpose.SERVER), "it is no client"),
+        (hello_body(nq.Purpose.SERVER), "it is no client"),
         (msgpack.encode({"nq": VERSION - 1, "purpose": "client"}), "it speaks version 0"),
         (b"", "this is no hello of nq"),
     ],
@@ -54,7 +54,7 @@ async def test_hellos_that_are_refused(ends: Ends, hello: Any, why: str) -> None
     async with Node(listen=False, identity=uuid.uuid4().bytes) as node:
         with pytest.raises(Refused, match=why):
             await within(node.request(Message(hello, str(server.netloc), header=HELLO)))
-    assert len(server._station.sessions) == 1
+    assert len(server._endpoint.sessions) == 1
 
 
 async def test_a_plain_node_may_say_hello(ends: Ends) -> None:
@@ -62,20 +62,20 @@ async def test_a_plain_node_may_say_hello(ends: Ends) -> None:
     server, _ = ends
     own = uuid.uuid4()
     async with Node(listen=False, identity=own.bytes) as node:
-        answer = await within(node.request(Message(say_hello(nq.Purpose.CLIENT), str(server.netloc), header=HELLO)))
+        answer = await within(node.request(Message(hello_body(nq.Purpose.CLIENT), str(server.netloc), header=HELLO)))
         assert msgpack.decode(answer.data) == {"nq": VERSION, "purpose": "server"}
         await within(node.send(Message(bytes(nq.PickleSerializer().dump("x").tobytes()), str(server.netloc))))
         assert await server.get(timeout=0) == nq.Message(own, "x")
-    await until(lambda: own not in server._station.sessions, "the session to be over")
+    await until(lambda: own not in server._endpoint.sessions, "the session to be over")
 
 
 async def test_a_hello_that_is_said_again(ends: Ends) -> None:
     """It is answered again, and changes nothing."""
     server, client = ends
     session = session_of(server)
-    station: Any = client._station
+    endpoint: Any = client._endpoint
     for _ in range(3):
-        await within(station.node.request(Message(say_hello(nq.Purpose.CLIENT), station.address, header=HELLO)))
+        await within(endpoint.node.request(Message(hello_body(nq.Purpose.CLIENT), endpoint.address, header=HELLO)))
     assert session_of(server) is session
     await client.put("x")
     assert (await server.get(timeout=0)).data == "x"
@@ -88,7 +88,7 @@ async def test_a_server_that_closes_takes_nobody(ends: Ends) -> None:
     await turns()
     async with Node(listen=False, identity=uuid.uuid4().bytes) as node:
         with pytest.raises(ShuttingDown):
-            await within(node.request(Message(say_hello(nq.Purpose.CLIENT), str(server.netloc), header=HELLO)))
+            await within(node.request(Message(hello_body(nq.Purpose.CLIENT), str(server.netloc), header=HELLO)))
     assert not closing.done()
 
 
@@ -123,7 +123,7 @@ async def test_a_client_that_starts_again(location: nq.NetworkLocation) -> None:
     assert [(each.data, each.redelivered) for each in got] == [(1, True), (2, True)]
     for put in puts:
         await within(put)
-    for _ in range(len(former._arrivals)):
+    for _ in range(len(former._receive_queue)):
         await former.get(timeout=0)
     with pytest.raises(ConnectionAbortedError):
         await former.get(timeout=PATIENCE)
@@ -141,17 +141,17 @@ async def test_a_client_whose_last_word_is_lost(location: nq.NetworkLocation) ->
         client = await started("client", nq.NetworkLocation("127.0.0.1", proxy.address.port))
         await client.ready(PATIENCE)
         await client.put("x")
-        station = client._station
-        control = station._control
+        endpoint = client._endpoint
+        control = endpoint._control
 
         def no_more(*args: Any) -> Any:
             proxy.freeze("forward")
             return control(*args)
 
-        station._control = no_more  # type: ignore[assignment, method-assign]
+        endpoint._control = no_more  # type: ignore[assignment, method-assign]
         await within(client.close())
-        assert not station.sessions
-        assert server._station.sessions
+        assert not endpoint.sessions
+        assert server._endpoint.sessions
         proxy.refuse()
         proxy.cut()
         await within(server.close())
@@ -162,8 +162,8 @@ async def test_whoever_is_not_there(ends: Ends) -> None:
     """A peer that is unknown is not there: puts for it fail, getting of it as well, and it is not sent away."""
     server, client = ends
     stranger = uuid.uuid4()
-    assert not server._station.is_there(stranger)
-    assert server._station.is_there(client.id)
+    assert not server._endpoint.is_there(stranger)
+    assert server._endpoint.is_there(client.id)
     with pytest.raises(ConnectionResetError):
         await server.get(stranger)
     server.disconnect(stranger)
@@ -194,7 +194,7 @@ async def test_sending_a_client_away_twice(ends: Ends, flush: bool) -> None:
     server.disconnect(client.id, flush)
     closing = asyncio.create_task(client.close())
     await within(closing)
-    await until(lambda: not server._station.sessions, "the session to be over")
+    await until(lambda: not server._endpoint.sessions, "the session to be over")
 
 
 async def test_a_close_sees_later_puts_fail(ends: Ends) -> None:
@@ -226,20 +226,20 @@ async def test_a_client_that_is_gone_before_it_is_answered(
 ) -> None:
     """Its session ends as one that had begun: no put is for it, and the close waits for nobody."""
     server = await started("server", location, resume=0.1)
-    station: Any = server._station
-    hello = station._hello
+    endpoint: Any = server._endpoint
+    hello = endpoint._hello
 
     def cut(message: Any) -> Any:
         message.link.connection.transport.abort()
         return hello(message)
 
-    monkeypatch.setattr(station, "_hello", cut)
+    monkeypatch.setattr(endpoint, "_hello", cut)
     async with Node(listen=False, identity=uuid.uuid4().bytes) as node:
         with pytest.raises(RedpollError):
-            await within(node.request(Message(say_hello(nq.Purpose.CLIENT), str(location), header=HELLO), timeout=0.2))
-        assert station.sessions
+            await within(node.request(Message(hello_body(nq.Purpose.CLIENT), str(location), header=HELLO), timeout=0.2))
+        assert endpoint.sessions
     put = server.put("to all")
-    await until(lambda: not station.sessions, "the session to be over")
+    await until(lambda: not endpoint.sessions, "the session to be over")
     assert isinstance(await within(asyncio.gather(put, return_exceptions=True)), list)
     await within(server.close())
 
@@ -259,7 +259,7 @@ async def test_clients_that_are_gone_and_have_left_something(
         await client.close()
     late = await started("client", location)
     put = late.put(2)
-    await until(lambda: isinstance(late._station.trouble, Busy), "its word")
+    await until(lambda: isinstance(late._endpoint.last_error, Busy), "its word")
     with pytest.raises(TimeoutError, match="messages of 2 former clients were not got"):
         await late.ready(0)
     assert [record.levelname for record in caplog.records if "refuses new clients" in record.message] == ["WARNING"]

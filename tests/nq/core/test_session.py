@@ -46,7 +46,7 @@ def test_puts_wait_for_a_hello() -> None:
     pair.confirm(*first, *second)
     assert [put.end_of_it for put in (*first, *second)] == [None] * 3
     assert not pair.session.count
-    assert pair.station.eased_with[-1] == 0
+    assert pair.endpoint.eased_with[-1] == 0
 
 
 def test_what_is_given_back_goes_first() -> None:
@@ -58,7 +58,7 @@ def test_what_is_given_back_goes_first() -> None:
     pair.confirm(puts[0])
     for number in (3, 1, 2):
         puts[number].settle(None, NotConfirmed(puts[number].message, "lost", None))
-    assert pair.station.unlinked_with == [pair.session]
+    assert pair.endpoint.unlinked_with == [pair.session]
     later = pair.put(b"6")
     for number in (5, 4):
         puts[number].settle(None, NotSent(puts[number].message, "lost", None))
@@ -413,9 +413,9 @@ def test_in_order_and_once(steps: list[tuple[str, Any]], full: str) -> None:
         elif step == "crash":
             if pair.session.linked:
                 bodies(pair)
-                for copy in pair.session.node_copies():
-                    kind = NotConfirmed if copy.stage else NotSent
-                    copy.settle(None, kind(copy.message, "lost", None))
+                for delivery in pair.session.node_deliveries():
+                    kind = NotConfirmed if delivery.stage else NotSent
+                    delivery.settle(None, kind(delivery.message, "lost", None))
                 linked = False
         elif value < len(puts) and not puts[value].ends:
             put = puts[value]
@@ -433,8 +433,8 @@ def test_in_order_and_once(steps: list[tuple[str, Any]], full: str) -> None:
                     put.settle(None, Busy(put.message, "full", None))
         look()
     pair.session.end(LOST)
-    for copy in pair.session.node_copies():
-        copy.settle(None, NotConfirmed(copy.message, "lost", None))
+    for delivery in pair.session.node_deliveries():
+        delivery.settle(None, NotConfirmed(delivery.message, "lost", None))
     assert [len(put.ends) for put in puts] == [1] * len(puts)
     assert pair.session.count == 0
 

@@ -86,7 +86,7 @@ async def test_a_path_that_is_not_utf8(caplog: pytest.LogCaptureFixture, *, clos
             line = next(each for each in caplog.messages if "it is open again" in each)
             assert f"gRPC closed the port of the server at {at}" in line
             assert "UnicodeDecodeError" in line
-            assert first._station.node.stats().reconnects == 0
+            assert first._endpoint.node.stats().reconnects == 0
         if closing:
             with socket.create_connection(("127.0.0.1", at.port)) as stranger:
                 stranger.sendall(REQUEST)

@@ -12,5 +12,5 @@ def test_it_waits_for_its_server() -> None:
     with nq.new("mqtt", "client", options(nq.NetworkLocation("127.0.0.1", free_port()))) as client:
         assert isinstance(client, nq.Communicator)
         assert (client.protocol, client.purpose) == ("mqtt", "client")
-        assert client._house.station.node.listening == ()
+        assert client._resident.endpoint.node.listening == ()
         client.close(0)

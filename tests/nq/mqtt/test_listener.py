@@ -190,7 +190,7 @@ async def test_garbage_is_counted_and_harmless(mosquitto: Mosquitto) -> None:
             for kind in Kind:
                 if topic != "server" or kind is not Kind.CLAIM:
                     tap.publish(f"redpoll/{topic}", pack(kind, os.urandom(KEY), 3, 1 << 60) + bytes(50))
-    await until(lambda: listener.strange >= 10, "garbage to be counted")
+    await until(lambda: listener.rejected >= 10, "garbage to be counted")
     assert len(lobby.readers) == 2, "one stranger opened a link, and is bounded like any other"
     assert not reader.got
     assert not reader.lost

@@ -311,7 +311,7 @@ async def test_ending_inside_a_read_is_the_end() -> None:
     await settle()
     assert one.readers[0].got == b"bad"
     assert one.readers[0].lost == [None]
-    assert one.mux.strange == 1
+    assert one.mux.rejected == 1
 
 
 async def test_strange_payloads_are_counted() -> None:
@@ -325,7 +325,7 @@ async def test_strange_payloads_are_counted() -> None:
         payload = read(pack(kind, key))
         assert payload is not None
         one.mux.came(client, payload)
-    assert one.mux.strange == 3
+    assert one.mux.rejected == 3
     assert one.readers[0].got == b""
 
 

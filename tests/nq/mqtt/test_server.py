@@ -33,7 +33,7 @@ def test_another_one_in_its_place(mosquitto: Mosquitto) -> None:
 
         def given_up() -> bool:
             tap.publish("redpoll/server", claim)
-            return server._house.station.refused is not None
+            return server._resident.endpoint.refused is not None
 
         tap.until(given_up)
     assert server.get(timeout=0).data == "before"

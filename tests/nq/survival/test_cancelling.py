@@ -46,7 +46,7 @@ def test_of_what_waits_for_a_server(world: World, order: str) -> None:
     assert [n for n, put in enumerate(puts) if not put.cancelled()] == sorted(kept)
     client.put("last")
     _arrive(puts, world.server(), "last")
-    assert all(session.count == 0 for session in client.station.recipients())
+    assert all(session.count == 0 for session in client.endpoint.recipients())
 
 
 @orders
@@ -79,7 +79,7 @@ def test_on_the_loop(world: World, order: str) -> None:
     assert all(put.cancelled() for put in puts)
     client.put("last").result()
     assert server.get().data == "last"
-    assert all(session.count == 0 for session in client.station.recipients())
+    assert all(session.count == 0 for session in client.endpoint.recipients())
     client.close()
 
 
@@ -99,7 +99,7 @@ def test_on_the_loop_of_broadcasts(world: World, order: str) -> None:
     assert all(put.cancelled() and all(each.cancelled() for each in put.futures) for put in puts)
     server.put("last").result()
     assert [client.get().data for client in clients] == ["last"] * 3
-    assert all(session.count == 0 for session in server.station.sessions.values())
+    assert all(session.count == 0 for session in server.endpoint.sessions.values())
 
 
 def test_dropping_the_oldest(world: World) -> None:

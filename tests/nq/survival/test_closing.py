@@ -79,7 +79,7 @@ def test_many_that_put(world: World, purpose: str, way: dict[str, float]) -> Non
     putting = [in_thread(put_on, number) for number in range(4)]
     until(lambda: all(len(each) > 50 for each in puts), "some puts")
     closing = in_thread(lambda: closed.made.close(**way))
-    until(lambda: closed.station.closing, "the close")
+    until(lambda: closed.endpoint.closing, "the close")
     other_closing = in_thread(other.close)
     closing.result(PATIENCE)
     sizes = [len(each) for each in puts]
@@ -143,7 +143,7 @@ def test_a_close_with_a_limit(world: World, purpose: str) -> None:
     """It returns though the other end confirms nothing, when each put has failed; what had arrived is there to be got."""
     closing, other = _ends(world, purpose)
     puts = [closing.put(number) for number in range(3)]
-    until(lambda: len(other.made._arrivals) == 3, "the messages")
+    until(lambda: len(other.made._receive_queue) == 3, "the messages")
     assert Order(*puts).close(closing, 0.05) == [True] * 3
     for put in puts:
         error = put.exception()
@@ -188,10 +188,10 @@ def test_a_second_close_that_is_sooner(world: World, purpose: str, sooner: tuple
     """It ends the waiting of the first: both return, after each put has failed."""
     closing, other = _ends(world, purpose)
     put = closing.put("x")
-    until(lambda: len(other.made._arrivals), "the message")
+    until(lambda: len(other.made._receive_queue), "the message")
     order = Order(put)
     first = in_thread(order.close, closing)
-    until(lambda: closing.station.closing and closing.station.has_waiters, "the first to wait")
+    until(lambda: closing.endpoint.closing and closing.endpoint.has_waiters, "the first to wait")
     assert not first.done()
     assert order.close(closing, *sooner) == [True]
     assert first.result(PATIENCE) == [True]
@@ -204,7 +204,7 @@ def test_a_second_close_that_has_longer(world: World, purpose: str) -> None:
     """It returns with the first, whose time is over sooner."""
     closing, other = _ends(world, purpose)
     put = closing.put("x")
-    until(lambda: len(other.made._arrivals), "the message")
+    until(lambda: len(other.made._receive_queue), "the message")
     order = Order(put)
     first, second = in_thread(order.close, closing, 0.3), in_thread(order.close, closing)
     assert [each.result(PATIENCE) for each in (first, second)] == [[True]] * 2

@@ -163,7 +163,7 @@ def test_of_those_that_do_not_agree_on_encryption(
     for number in range(200):
         client.put(number)
         assert server.get() == nq.Message(client.id, number)
-    assert list(server.station.sessions) == [client.id]
+    assert list(server.endpoint.sessions) == [client.id]
     for stranger, put in zip(strangers, puts, strict=True):
         stranger.close(0.1)
         assert isinstance(put.exception(), ConnectionError)

@@ -22,9 +22,9 @@ def test_a_client_that_was_given_up(world: World, cutter: Cutter) -> None:
     client.put("first").result()
     cutter.call("refuse")
     cutter.call("cut", "rst")
-    until(lambda: not server.station.sessions, "the server to give it up")
+    until(lambda: not server.endpoint.sessions, "the server to give it up")
     closing = in_thread(client.close)
-    until(lambda: client.station.closing, "the close")
+    until(lambda: client.endpoint.closing, "the close")
     cutter.call("admit")
     closing.result(PATIENCE)
     assert server.get().data == "first"
@@ -40,7 +40,7 @@ def test_the_successor_of_one_that_was_done(world: World, cutter: Cutter, first:
     cutter.call("cut", "silence", "back")
     puts = [server.put(number, identity) for number in range(3)]
     closing = in_thread(former.close)
-    until(lambda: server.station.sessions[identity].heard_fin, "the former to be done")
+    until(lambda: server.endpoint.sessions[identity].received_fin, "the former to be done")
     later = world.client(id=identity, secret=SECRET, resume=PATIENCE)
     messages = [later.get() for _ in puts]
     assert [message.data for message in messages] == [0, 1, 2]
@@ -65,9 +65,9 @@ def test_the_successor_of_one_that_was_sent_away(world: World, cutter: Cutter) -
     former.ready()
     cutter.call("cut", "silence", "back")
     server.disconnect(identity)
-    until(lambda: server.station.sessions[identity].said_fin, "the end to be said")
+    until(lambda: server.endpoint.sessions[identity].sent_fin, "the end to be said")
     later = world.client(id=identity, secret=SECRET, resume=PATIENCE)
     with pytest.raises(ConnectionResetError):
         later.get()
-    until(lambda: not server.station.sessions, "the end")
+    until(lambda: not server.endpoint.sessions, "the end")
     former.close(0)

@@ -45,7 +45,7 @@ def test_a_client(world: World, yard: Yard, confirm: str, seed: int) -> None:
     server = world.server(resume=PATIENCE)
     given: dict[str, Any] = {"id": uuid4(), "secret": SECRET, "connection": {"confirm": confirm, "resume": PATIENCE}}
     former = yard.start("receive", **given).wait_ready()
-    former.until(lambda: given["id"] in server.station.sessions, "its hello")
+    former.until(lambda: given["id"] in server.endpoint.sessions, "its hello")
     puts = [server.put(number, given["id"]) for number in range(MANY)]
     former.wait_lines(1 + random.Random(seed).randrange(MANY // 2))
     former.kill()
@@ -78,14 +78,14 @@ def test_without_the_secret(world: World, yard: Yard) -> None:
     server = world.server(resume=RESUME)
     identity = uuid4()
     former = yard.start("receive", id=identity, secret=SECRET, connection={"confirm": "get"})
-    former.until(lambda: identity in server.station.sessions, "its hello")
+    former.until(lambda: identity in server.endpoint.sessions, "its hello")
     former.freeze()
     before = [server.put(number, identity) for number in range(10)]
     former.kill()
     later = yard.start("receive", id=identity)
     for put in before:
         assert type(put.exception(PATIENCE)) is ConnectionResetError
-    later.until(lambda: identity in server.station.sessions, "its hello")
+    later.until(lambda: identity in server.endpoint.sessions, "its hello")
     after = [server.put(number, identity) for number in (7, LAST)]
     assert later.ended() == []
     assert [put.result() for put in after] == [None, None]
@@ -97,7 +97,7 @@ def test_the_older_self_is_fenced(world: World, yard: Yard) -> None:
     server = world.server(resume=PATIENCE)
     given: dict[str, Any] = {"id": uuid4(), "secret": SECRET, "connection": {"confirm": "get"}}
     former = yard.start("receive", **given)
-    former.until(lambda: given["id"] in server.station.sessions, "its hello")
+    former.until(lambda: given["id"] in server.endpoint.sessions, "its hello")
     server.put(0, given["id"]).result()
     former.freeze()
     puts = [server.put(number, given["id"]) for number in range(1, 10)]

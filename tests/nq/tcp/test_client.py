@@ -18,5 +18,5 @@ def test_it_dials() -> None:
             assert (client.protocol, client.purpose) == ("tcp", "client")
             listener.settimeout(PATIENCE)
             listener.accept()[0].close()
-            assert client._house.station.node.listening == ()
+            assert client._resident.endpoint.node.listening == ()
             client.close(0)

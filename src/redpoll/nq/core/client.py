@@ -1,4 +1,4 @@
-"""The station of a client: it dials and redials the server, and has one session with it."""
+"""The endpoint of a client: it dials and redials the server, and has one session with it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from redpoll.errors import (
 )
 from redpoll.message import Message
 from redpoll.node.door import Peer, is_linked, peer_of, why_unreachable
-from redpoll.nq.core.hello import read_hello, say_hello
+from redpoll.nq.core.endpoint import FIN, HELLO, Endpoint
+from redpoll.nq.core.hello import hello_body, hello_problem
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.puts import REDELIVERED
 from redpoll.nq.core.session import Session
-from redpoll.nq.core.station import FIN, HELLO, Station
 from redpoll.nq.core.words import in_words
 
 if TYPE_CHECKING:
     from redpoll.node import Received
 
-__all__ = ["ClientStation"]
+__all__ = ["ClientEndpoint"]
 
 _logger = logging.getLogger("redpoll.nq")
 
@@ -49,8 +49,8 @@ _HELLO_PAUSE = 0.2
 _PARTING = 1.0
 
 
-class ClientStation(Station):
-    """The station of a client.
+class ClientEndpoint(Endpoint):
+    """The endpoint of a client.
 
     Attributes:
         session: The session with the server; a new one after that has ended.
@@ -59,7 +59,7 @@ class ClientStation(Station):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.session: Session
-        self._trouble: BaseException | None = None
+        self._last_error: BaseException | None = None
         self.renew()
 
     _task: asyncio.Task[None] | None = None
@@ -80,9 +80,9 @@ class ClientStation(Station):
         return self.session.linked
 
     @property
-    def trouble(self) -> BaseException | None:
+    def last_error(self) -> BaseException | None:
         """The error of the last attempt to connect."""
-        return why_unreachable(self.node, self.address) or self._trouble
+        return why_unreachable(self.node, self.address) or self._last_error
 
     def recipients(self) -> tuple[Session, ...]:
         """The sessions of a put without peers: the one with the server."""
@@ -119,7 +119,7 @@ class ClientStation(Station):
         while self.refused is None:
             try:
                 await self.node.ready(self.address, timeout=None)
-                hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
+                hello = Message(hello_body(Purpose.CLIENT), self.address, header=HELLO)
                 self._greeting = greeting = self.node.request(hello, timeout=_HELLO_TIMEOUT)
                 answer = await greeting
             except (TLSError, UsageError, NotAuthorized) as error:
@@ -127,7 +127,7 @@ class ClientStation(Station):
             except Fenced as error:
                 self._fenced(error)
             except (Busy, NoHandler, ShuttingDown) as error:
-                self._trouble = error
+                self._last_error = error
                 await asyncio.sleep(_HELLO_PAUSE)
             except Refused as error:
                 refused = ConnectionRefusedError(self.id)
@@ -136,7 +136,7 @@ class ClientStation(Station):
             except Closed:
                 return
             except RedpollError as error:
-                self._trouble = error.__cause__ or error  # the link's, not the hello's
+                self._last_error = error.__cause__ or error  # the link's, not the hello's
                 await asyncio.sleep(_HELLO_PAUSE)
             except asyncio.CancelledError:
                 # Either `run_began` cancelled the greeting, or this task is cancelled.
@@ -155,7 +155,7 @@ class ClientStation(Station):
             self._unlinked.set()
 
     def _is_met(self, answer: Received[Any]) -> bool:
-        problem = read_hello(answer.data, Purpose.SERVER)
+        problem = hello_problem(answer.data, Purpose.SERVER)
         if problem is not None:
             refused = ConnectionRefusedError(self.id)
             refused.__cause__ = PeerLost(self.address, problem)
@@ -176,13 +176,13 @@ class ClientStation(Station):
             self._tell(self.options.events.fin, session.id)
         if session.peer is not peer:
             # The process that received the FIN is gone.
-            session.said_fin = False
+            session.sent_fin = False
         if self.sessions.get(peer_id) is not session:
             session.id = peer_id
             self.sessions[peer_id] = session
             self.began(session)
         self.opened(session, peer)
-        self.arrivals.renewed()
+        self.receive_queue.renewed()
         self.look()
         return session.linked
 
@@ -201,7 +201,7 @@ class ClientStation(Station):
                 why = error if isinstance(error, RedpollError) else error.__cause__ or error
                 _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, why)
             self.forget(self.session, error)
-            self.arrivals.close(error)
+            self.receive_queue.close(error)
             self._unlinked.set()
             self.look()
 
@@ -221,9 +221,9 @@ class ClientStation(Station):
     def _hello(self, message: Received[Any]) -> None:
         self.node.refuse(message, Refused, "it is a client, and accepts no clients")
 
-    def _heard_fin(self, session: Session) -> None:
+    def _received_fin(self, session: Session) -> None:
         """Handle the FIN of the server: the answer to the client's, or the end of the session."""
-        if not session.said_fin:
+        if not session.sent_fin:
             self._give_up(ConnectionResetError(session.id))
         self.look()
 
@@ -234,11 +234,11 @@ class ClientStation(Station):
             return
         if isinstance(error, NoHandler):
             # The server has ended the session meanwhile, and has no messages for it.
-            session.heard_fin = True
+            session.received_fin = True
             self.look()
         elif error is not None:
             # The put is repeated to the server that answers the next hello.
-            session.said_fin = session.linked = False
+            session.sent_fin = session.linked = False
             self.unlinked(session)
 
     def unlinked(self, session: Session) -> None:
@@ -260,11 +260,11 @@ class ClientStation(Station):
             self._unlinked.set()
         elif renewed and former is peer:
             # A FIN went to the former run only.
-            session.linked = session.said_fin = False
+            session.linked = session.sent_fin = False
             self._unlinked.set()
-        elif former is peer and session.said_fin and not session.heard_fin:
+        elif former is peer and session.sent_fin and not session.received_fin:
             # The server's FIN may have been lost with the former link, and the server may have forgotten the client.
-            self.say_fin(session)
+            self.send_fin(session)
         greeting = self._greeting
         if greeting is not None and not greeting.done():
             # The answer may have been lost with the former link.
@@ -283,7 +283,7 @@ class ClientStation(Station):
         lost.__cause__ = error
         self.renew()
         self.forget(session, lost)
-        self.arrivals.interrupt(lost)
+        self.receive_queue.interrupt(lost)
         self._unlinked.set()
 
     def _waits_in_vain(self, session: Session) -> bool:
@@ -307,7 +307,7 @@ class ClientStation(Station):
         await (self.wait(parted) if flush else self._until(parted, patience))
 
     def _is_parted(self, session: Session) -> Callable[[], bool]:
-        return lambda: session.heard_fin or session is not self.session or self.refused is not None
+        return lambda: session.received_fin or session is not self.session or self.refused is not None
 
     async def _stop(self) -> None:
         task = self._task

@@ -17,13 +17,13 @@ from redpoll.blocking.loop_thread import AT_EXIT
 from redpoll.blocking.resident import Resident, when_dropped
 from redpoll.errors import Closed, ConfigError
 from redpoll.node.lifecycle import release_inherited
-from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
 from redpoll.nq.core.events import EventThreads
 from redpoll.nq.core.face import Face
-from redpoll.nq.core.making import make_station, one_of
+from redpoll.nq.core.making import make_endpoint, one_of
 from redpoll.nq.core.names import Message, Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, EventOptions
-from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy, divide
+from redpoll.nq.core.puts import ThreadBroadcast, ThreadDelivery, divide
+from redpoll.nq.core.receive_queue import Taken, ThreadReceiveQueue, unread
 from redpoll.nq.core.words import GET_HINT, check_peers, check_timeout, start_error
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ class Communicator(Face):
     def __init__(self, options: CommunicatorOptions | None = None) -> None:
         super().__init__(options)
         self._waits = self.options.connection.full == "wait"
-        self._arrivals = ThreadArrivals()
-        self._house = _House(self.protocol, self.purpose, self.options, self._arrivals)
-        self._station = self._house.station
-        self._house.move_in(self)
+        self._receive_queue = ThreadReceiveQueue()
+        self._resident = _Resident(self.protocol, self.purpose, self.options, self._receive_queue)
+        self._endpoint = self._resident.endpoint
+        self._resident.move_in(self)
 
     def _call(self, function: Callable[..., object], *args: Any) -> None:
-        self._house.handover.post(function, args)
+        self._resident.handover.post(function, args)
 
     # Start and close
 
@@ -72,7 +72,7 @@ class Communicator(Face):
                 took the place of this one at an MQTT broker, or this communicator is closed. The cause tells which.
         """
         check_timeout(timeout)
-        self._house.ready(timeout)
+        self._resident.ready(timeout)
 
     def close(self, timeout: float | None = None, flush: bool = True) -> None:
         """Accept no more puts, wait for the confirmation of earlier ones, and close. Received messages can still be got.
@@ -92,7 +92,7 @@ class Communicator(Face):
         it returns at once, and closing goes on when the handler has returned.
         """
         check_timeout(timeout)
-        self._house.close(timeout, flush)
+        self._resident.close(timeout, flush)
 
     def __enter__(self) -> Self:
         return self
@@ -104,8 +104,8 @@ class Communicator(Face):
 
     def __del__(self) -> None:
         # The warning alone, as Ctrl-C may keep it from coming here.
-        house = getattr(self, "_house", None)
-        if house is not None and house.is_open:
+        resident = getattr(self, "_resident", None)
+        if resident is not None and resident.is_open:
             warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class Communicator(Face):
 
     # Puts
 
-    def put(self, data: Any, *peers: UUID, timeout: float | None = None) -> ThreadCopy | ThreadBroadcast:
+    def put(self, data: Any, *peers: UUID, timeout: float | None = None) -> ThreadDelivery | ThreadBroadcast:
         """Send a message to peers. Does not block, unless the option `full` is "wait".
 
         Args:
@@ -141,16 +141,16 @@ class Communicator(Face):
         if timeout is not None:
             check_timeout(timeout)
         body, sessions = self._encode(data, peers)
-        house = self._house
-        handover = house.handover
-        station = self._station
-        put, copies = divide(
-            sessions, body, partial(ThreadCopy, handover), partial(ThreadBroadcast, handover), station.over
+        resident = self._resident
+        handover = resident.handover
+        endpoint = self._endpoint
+        put, deliveries = divide(
+            sessions, body, partial(ThreadDelivery, handover), partial(ThreadBroadcast, handover), endpoint.over
         )
-        if copies and self._waits and not (handover.is_here or station.closing):
-            house.submit_with_room(copies, put, timeout)
-        elif copies:
-            handover.post(station.submit, (copies,), put)
+        if deliveries and self._waits and not (handover.is_here or endpoint.closing):
+            resident.submit_with_room(deliveries, put, timeout)
+        elif deliveries:
+            handover.post(endpoint.submit, (deliveries,), put)
         return put
 
     # Gets
@@ -176,19 +176,19 @@ class Communicator(Face):
         check_timeout(timeout)
         if peers:
             check_peers(peers, GET_HINT)
-        handover = self._house.handover
+        handover = self._resident.handover
         if handover.forked:
             handover.check()
         taken: Taken = [None]
         try:
-            self._arrivals.get(taken, frozenset(peers) or None, timeout, self._house.check_blocking)
+            self._receive_queue.get(taken, frozenset(peers) or None, timeout, self._resident.check_blocking)
             return self._read(taken)
         except BaseException:
             # An undelivered message is the next one. Only calls can be interrupted: Ctrl-C can come once more, after this one
             # call.
             if taken[0] is not None:
-                self._arrivals.unseen.append(taken[0])
-                self._arrivals.look_again()
+                self._receive_queue.unseen.append(taken[0])
+                self._receive_queue.look_again()
             raise
 
     def _read(self, taken: Taken) -> Message[Any]:
@@ -237,13 +237,13 @@ _SILENT = EventOptions()
 _logger = logging.getLogger("redpoll.nq")
 
 
-class _House(Resident):
+class _Resident(Resident):
     """The resident of the loop thread; separate from its communicator, so that dropping that is noticed."""
 
     def __init__(
-        self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions, arrivals: ThreadArrivals
+        self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions, receive_queue: ThreadReceiveQueue
     ) -> None:
-        self.station = make_station(protocol, purpose, options, arrivals, self._tell)
+        self.endpoint = make_endpoint(protocol, purpose, options, receive_queue, self._tell)
         self._options = options
         self._events: EventThreads | None = None
         self._watch: object = None
@@ -259,21 +259,21 @@ class _House(Resident):
 
     def _start(self, handover: Handover) -> Any:
         self.handover = handover
-        return self.station.start()
+        return self.endpoint.start()
 
     def ready(self, timeout: float | None) -> None:
         """See `Communicator.ready`."""
         try:
-            self.handover.run(self.station.wait_ready, timeout)
+            self.handover.run(self.endpoint.wait_ready, timeout)
         except Closed:
-            raise ConnectionAbortedError(self.station.id) from None
+            raise ConnectionAbortedError(self.endpoint.id) from None
 
     def submit_with_room(
-        self, copies: tuple[ThreadCopy, ...], put: ThreadCopy | ThreadBroadcast, timeout: float | None
+        self, deliveries: tuple[ThreadDelivery, ...], put: ThreadDelivery | ThreadBroadcast, timeout: float | None
     ) -> None:
         """Wait until all peers have room for a put, and submit it in that moment."""
         try:
-            self.handover.run(self.station.submit_with_room, copies, timeout)
+            self.handover.run(self.endpoint.submit_with_room, deliveries, timeout)
         except Closed as error:  # closed by another thread; the loop has ended
             put.fail(error)
 
@@ -282,7 +282,7 @@ class _House(Resident):
         if self._thread is None or self._is_inherited:
             return
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._move_out(partial(self.station.close, timeout, flush), timeout):
+        if not self._move_out(partial(self.endpoint.close, timeout, flush), timeout):
             return
         self._watch = None
         if self._events is not None:
@@ -291,19 +291,19 @@ class _House(Resident):
     async def evict(self, patience: float) -> None:
         """End at once: the program or the loop ends, or the communicator was dropped."""
         try:
-            await self.station.close(patience, patience > 0, evict=True)
+            await self.endpoint.close(patience, patience > 0, evict=True)
         finally:
             if self._events is not None:
                 self._events.end()
 
-    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # as `Lodger` declares it
-        """Give running events some time, since the program exits; the station has ended."""
+    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # as `Resident` declares it
+        """Give running events some time, since the program exits; the endpoint has ended."""
         self.close(AT_EXIT, True)
 
     def inherit(self) -> None:
         """Close inherited resources in a forked child."""
         self._watch = None
-        release_inherited(self.station.node)
+        release_inherited(self.endpoint.node)
 
     @property
     def is_open(self) -> bool:
@@ -318,7 +318,7 @@ class _House(Resident):
             thread.evict(self)
 
     def __repr__(self) -> str:
-        return f"<communicator {self.station.id}, {self.station.netloc}>"
+        return f"<communicator {self.endpoint.id}, {self.endpoint.netloc}>"
 
     def check_blocking(self) -> None:
         """Raise if waiting on this thread could never end."""

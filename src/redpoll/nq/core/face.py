@@ -9,10 +9,10 @@ from uuid import UUID
 from redpoll.errors import UsageError
 from redpoll.node.door import Payload
 from redpoll.nq.core.codec import Codec
-from redpoll.nq.core.making import AnyStation, checked
+from redpoll.nq.core.making import AnyEndpoint, checked
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
-from redpoll.nq.core.server import ServerStation
+from redpoll.nq.core.server import ServerEndpoint
 from redpoll.nq.core.session import Session
 from redpoll.nq.core.words import PUT_HINT, check_peers
 
@@ -33,7 +33,7 @@ class Face:
 
     protocol: Protocol
     purpose: Purpose
-    _station: AnyStation
+    _endpoint: AnyEndpoint
 
     def __init__(self, options: CommunicatorOptions | None) -> None:
         self.options = checked(options)
@@ -47,7 +47,7 @@ class Face:
     @property
     def netloc(self) -> NetworkLocation:
         """The address at which a server listens, with the actual port, or which a client dials."""
-        return self._station.netloc
+        return self._endpoint.netloc
 
     def disconnect(self, peer: UUID, flush: bool = True) -> None:
         """End the session with a client; its later puts fail with `ConnectionResetError`.
@@ -60,9 +60,9 @@ class Face:
         Raises:
             UsageError: This is a client; use `close`.
         """
-        if not isinstance(self._station, ServerStation):
+        if not isinstance(self._endpoint, ServerEndpoint):
             raise UsageError("a client has no clients to disconnect", "close() ends its own session")
-        self._call(self._station.disconnect, peer, flush)
+        self._call(self._endpoint.disconnect, peer, flush)
 
     def _call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function on the loop."""
@@ -78,5 +78,5 @@ class Face:
         if peers:
             check_peers(peers, PUT_HINT)
         body = self._codec.encode(data)
-        station = self._station
-        return body, tuple(map(station.recipient, peers)) if peers else station.recipients()
+        endpoint = self._endpoint
+        return body, tuple(map(endpoint.recipient, peers)) if peers else endpoint.recipients()

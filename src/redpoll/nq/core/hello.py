@@ -8,7 +8,7 @@ from redpoll.errors import DecodeError
 from redpoll.nq.core.names import Purpose
 from redpoll.serializers import msgpack
 
-__all__ = ["VERSION", "read_hello", "say_hello"]
+__all__ = ["VERSION", "hello_body", "hello_problem"]
 
 #: Version of the protocol.
 VERSION = 1
@@ -17,12 +17,12 @@ VERSION = 1
 _LARGEST = 4096
 
 
-def say_hello(purpose: Purpose) -> Any:
+def hello_body(purpose: Purpose) -> Any:
     """Return the body of a hello, or of its answer."""
     return msgpack.encode({"nq": VERSION, "purpose": purpose.value})
 
 
-def read_hello(data: Any, purpose: Purpose) -> str | None:
+def hello_problem(data: Any, purpose: Purpose) -> str | None:
     """Return the problem with a hello; None if it is valid and of the expected purpose."""
     try:
         said = msgpack.decode(data) if len(data) <= _LARGEST else None

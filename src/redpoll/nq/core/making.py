@@ -1,4 +1,4 @@
-"""Makes the station below a communicator: its Config, the carrier of its links, and the station."""
+"""Makes the endpoint below a communicator: its Config, the carrier of its links, and the endpoint."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import ConfigError, UsageError
 from redpoll.node.door import MESSAGE_UNIT
-from redpoll.nq.core.client import ClientStation
+from redpoll.nq.core.client import ClientEndpoint
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions
-from redpoll.nq.core.server import ServerStation
+from redpoll.nq.core.server import ServerEndpoint
 from redpoll.tls import TLS
 from redpoll.tls.record import SYSTEM
 from redpoll.transport.carrier import Sockets
 
 if TYPE_CHECKING:
-    from redpoll.nq.core.arrivals import Arrivals
+    from redpoll.nq.core.receive_queue import ReceiveQueue
     from redpoll.serializers.base import Buffer
     from redpoll.transport.carrier import Carrier
 
-__all__ = ["AnyStation", "Verbatim", "checked", "config_of", "make_station", "one_of"]
+__all__ = ["AnyEndpoint", "Verbatim", "checked", "config_of", "make_endpoint", "one_of"]
 
-AnyStation = ServerStation | ClientStation
+AnyEndpoint = ServerEndpoint | ClientEndpoint
 #: Window of a peer in messages and bytes; messages that wait for `get` to confirm them are added.
 _WINDOW = 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
@@ -71,20 +71,20 @@ def checked(options: CommunicatorOptions | None) -> CommunicatorOptions:
     return options
 
 
-def make_station(
+def make_endpoint(
     protocol: Protocol,
     purpose: Purpose,
     options: CommunicatorOptions,
-    arrivals: Arrivals,
+    receive_queue: ReceiveQueue,
     tell: Callable[[Callable[[UUID], None], UUID], object],
-) -> AnyStation:
-    """Make the station of a communicator: its part on the event loop.
+) -> AnyEndpoint:
+    """Make the endpoint of a communicator: its part on the event loop.
 
     Args:
         protocol: The transport.
         purpose: Which end.
         options: The options.
-        arrivals: The queue of received messages.
+        receive_queue: The queue of received messages.
         tell: Calls an event of the user with the id of a peer.
 
     Raises:
@@ -95,15 +95,15 @@ def make_station(
     config = config_of(options, server=server, encrypts=protocol is Protocol.TCP)
 
     def given_up(error: ConfigError) -> None:
-        station.give_up(error)
+        endpoint.give_up(error)
 
-    kind = ServerStation if server else ClientStation
+    kind = ServerEndpoint if server else ClientEndpoint
     carrier: Carrier = Sockets()
     if protocol is not Protocol.TCP:
         make = import_module(f"redpoll.nq.{protocol}.carrier").make
         carrier = make(options, server=server, given_up=given_up)
-    station = kind(options, config, carrier, arrivals, tell)
-    return station
+    endpoint = kind(options, config, carrier, receive_queue, tell)
+    return endpoint
 
 
 class Verbatim:

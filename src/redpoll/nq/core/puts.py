@@ -1,4 +1,4 @@
-"""Puts: the future of each, and its copies for the peers."""
+"""Puts: the future of each, and its deliveries for the peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ from redpoll.nq.core.words import again
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
 
-__all__ = ["REDELIVERED", "Broadcast", "Copy", "LoopBroadcast", "LoopCopy", "ThreadBroadcast", "ThreadCopy", "divide"]
+__all__ = [
+    "REDELIVERED",
+    "Broadcast",
+    "Delivery",
+    "LoopBroadcast",
+    "LoopDelivery",
+    "ThreadBroadcast",
+    "ThreadDelivery",
+    "divide",
+]
 
 #: Header of a message that an earlier process of the same peer may have received.
 REDELIVERED = b"R"
@@ -33,24 +42,24 @@ class _Session(Protocol):
     def own_id(self) -> UUID:
         """The id of the communicator."""
 
-    def submit(self, copy: Any) -> None:
+    def submit(self, delivery: Any) -> None:
         """Accept a put."""
 
     def has_room(self, size: int, count: int = 1) -> bool:
         """Return True if there is room for `count` puts of `size` bytes in all."""
 
-    def refuse(self, copy: Any) -> None:
+    def refuse(self, delivery: Any) -> None:
         """End a put for which there is no room."""
 
-    def settled(self, copy: Any, error: BaseException | None) -> None:
+    def settled(self, delivery: Any, error: BaseException | None) -> None:
         """Handle the outcome of a put at the node."""
 
-    def take_back(self, copy: Any) -> bool:
+    def take_back(self, delivery: Any) -> bool:
         """Withdraw a put; return False if it is fully sent."""
 
 
-class Copy(Piece):
-    """The copy of a put for one peer: a future, and the sending of the node.
+class Delivery(Piece):
+    """The delivery of a put for one peer: a future, and the sending of the node.
 
     Attributes:
         session: Whose peer it is for.
@@ -72,7 +81,7 @@ class Copy(Piece):
     dropped: BaseException | None
 
     def assign(self, session: Any, body: Payload, group: Broadcast | None) -> None:
-        """Initialize a copy that has not begun."""
+        """Initialize a delivery that has not begun."""
         self.session = session
         self.number = 0
         self.group = group
@@ -96,7 +105,7 @@ class Copy(Piece):
         self.leave(error)
 
     def leave(self, error: BaseException | None, *, withdrawn: bool = False) -> None:
-        """Tell the broadcast of this copy that it has ended."""
+        """Tell the broadcast of this delivery that it has ended."""
         group, self.group = self.group, None
         if group is not None:
             group.ended(error, withdrawn=withdrawn)
@@ -127,37 +136,37 @@ class Copy(Piece):
 
 
 class Broadcast:
-    """A put for several peers, or for none: it ends when all copies have ended, with the first error."""
+    """A put for several peers, or for none: it ends when all deliveries have ended, with the first error."""
 
-    _copies: tuple[Any, ...]
+    _deliveries: tuple[Any, ...]
     _left: int
     _withdrawn: int
     _error: BaseException | None
 
-    def assemble(self, copies: tuple[Any, ...], error: BaseException | None) -> None:
-        """Set the copies, of which none has ended; without any it ends at once, with the error if there is one."""
-        self._copies = copies
-        self._left = len(copies)
+    def assemble(self, deliveries: tuple[Any, ...], error: BaseException | None) -> None:
+        """Set the deliveries, of which none has ended; without any it ends at once, with the error if there is one."""
+        self._deliveries = deliveries
+        self._left = len(deliveries)
         self._withdrawn = 0
         self._error = None
-        if not copies:
+        if not deliveries:
             self.finish(None, error)
 
     def ended(self, error: BaseException | None, *, withdrawn: bool = False) -> None:
-        """Note the end or withdrawal of a copy; end with the last one, cancelled if all were withdrawn."""
+        """Note the end or withdrawal of a delivery; end with the last one, cancelled if all were withdrawn."""
         if error is not None and self._error is None:
             self._error = error
         self._left -= 1
         self._withdrawn += withdrawn
         if self._left:
             return
-        if self._withdrawn == len(self._copies):
+        if self._withdrawn == len(self._deliveries):
             self.withdrawn()
         else:
             self.finish(None, self._error)
 
     def withdrawn(self) -> None:
-        """Cancel the future, since all copies were withdrawn."""
+        """Cancel the future, since all deliveries were withdrawn."""
         raise NotImplementedError
 
     def finish(self, result: Any, error: BaseException | None) -> None:
@@ -167,12 +176,12 @@ class Broadcast:
     @property
     def futures(self) -> frozenset[Any]:
         """The futures of all peers."""
-        return frozenset(self._copies)
+        return frozenset(self._deliveries)
 
     @property
     def peers(self) -> dict[UUID, Any]:
         """The futures by the id of the peer."""
-        return {each.session.id: each for each in self._copies}
+        return {each.session.id: each for each in self._deliveries}
 
 
 # For threads
@@ -193,7 +202,7 @@ class _ThreadPut(LoopFuture):
         LoopFuture.cancel(self)
 
 
-class ThreadCopy(_ThreadPut, Copy):
+class ThreadDelivery(_ThreadPut, Delivery):
     """The future of a put to one peer, for threads."""
 
     def cancel(self) -> bool:
@@ -224,21 +233,21 @@ class ThreadBroadcast(_ThreadPut, Broadcast):
     """The future of a put to several peers, for threads."""
 
     def cancel(self) -> bool:
-        """Withdraw the copies that are not fully sent; return True if these were all.
+        """Withdraw the deliveries that are not fully sent; return True if these were all.
 
         It waits for the loop thread; on that thread it does not.
 
         Raises:
             UsageError: This is a forked child.
         """
-        for copy in self._copies:
-            copy.cancel()
+        for delivery in self._deliveries:
+            delivery.cancel()
         return self.cancelled()
 
     def fail(self, error: BaseException) -> None:
         """End the future, since the put could not be handed to the loop."""
-        for copy in self._copies:
-            copy.fail(error)
+        for delivery in self._deliveries:
+            delivery.fail(error)
 
 
 # For asyncio
@@ -264,7 +273,7 @@ class _LoopFuture(asyncio.Future[Any]):
         asyncio.Future.cancel(self)
 
 
-class LoopCopy(_LoopFuture, Copy):
+class LoopDelivery(_LoopFuture, Delivery):
     """The future of a put to one peer, for asyncio. Cancelling it withdraws the message if that is not fully sent."""
 
     __slots__ = (*PIECE_FIELDS, "charged", "dropped", "group", "number", "on_node", "session")
@@ -278,48 +287,48 @@ class LoopCopy(_LoopFuture, Copy):
 
 
 class LoopBroadcast(_LoopFuture, Broadcast):
-    """The future of a put to several peers, for asyncio. Cancelling it withdraws copies that are not fully sent."""
+    """The future of a put to several peers, for asyncio. Cancelling it withdraws deliveries that are not fully sent."""
 
-    __slots__ = ("_copies", "_error", "_left", "_withdrawn")
+    __slots__ = ("_deliveries", "_error", "_left", "_withdrawn")
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the future and each copy."""
+        """Cancel the future and each delivery."""
         if not super().cancel(msg):
             return False
-        for copy in self._copies:
-            copy.cancel(msg)
+        for delivery in self._deliveries:
+            delivery.cancel(msg)
         return True
 
 
 # For both
 
-CopyT = TypeVar("CopyT", bound=Copy)
+DeliveryT = TypeVar("DeliveryT", bound=Delivery)
 BroadcastT = TypeVar("BroadcastT", bound=Broadcast)
 
 
 def divide(
     sessions: tuple[_Session, ...],
     body: Payload,
-    copy: Callable[[], CopyT],
+    delivery: Callable[[], DeliveryT],
     broadcast: Callable[[], BroadcastT],
     closed: BaseException | None,
-) -> tuple[CopyT | BroadcastT, tuple[CopyT, ...]]:
-    """Make a put: its future, and a copy for each session.
+) -> tuple[DeliveryT | BroadcastT, tuple[DeliveryT, ...]]:
+    """Make a put: its future, and a delivery for each session.
 
     Args:
         sessions: The sessions of the receivers.
         body: The encoded data.
-        copy: Makes a copy; for a single receiver it is the future as well.
+        delivery: Makes a delivery; for a single receiver it is the future as well.
         broadcast: Makes the future for several receivers, or none.
         closed: The error of a put without receivers.
     """
     if len(sessions) == 1:
-        only = copy()
+        only = delivery()
         only.assign(sessions[0], body, None)
         return only, (only,)
     group = broadcast()
-    copies = tuple(copy() for _ in sessions)
-    for each, session in zip(copies, sessions, strict=True):
+    deliveries = tuple(delivery() for _ in sessions)
+    for each, session in zip(deliveries, sessions, strict=True):
         each.assign(session, body, group)
-    group.assemble(copies, closed)
-    return group, copies
+    group.assemble(deliveries, closed)
+    return group, deliveries

@@ -1,4 +1,4 @@
-"""The station of a server: a session with each client that has said hello."""
+"""The endpoint of a server: a session with each client that has said hello."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from uuid import UUID
 
 from redpoll.errors import Busy, RedpollError, Refused, ShuttingDown
 from redpoll.node.door import Peer, is_linked, peer_of
-from redpoll.nq.core.hello import read_hello, say_hello
+from redpoll.nq.core.endpoint import Endpoint
+from redpoll.nq.core.hello import hello_body, hello_problem
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.session import Session
-from redpoll.nq.core.station import Station
 
 if TYPE_CHECKING:
     from redpoll.node import Received
 
-__all__ = ["MAX_LEFT", "ServerStation"]
+__all__ = ["MAX_LEFT", "ServerEndpoint"]
 
 _logger = logging.getLogger("redpoll.nq")
 
@@ -34,8 +34,8 @@ _EVICTION = 1.0
 _LAST_WORD = 1.0
 
 
-class ServerStation(Station):
-    """The station of a server; a put without peers goes to all connected clients."""
+class ServerEndpoint(Endpoint):
+    """The endpoint of a server; a put without peers goes to all connected clients."""
 
     #: Time until which new clients are refused, since too many former ones left messages; 0 if not.
     _full_until = 0.0
@@ -81,7 +81,7 @@ class ServerStation(Station):
     # Messages
 
     def _hello(self, message: Received[Any]) -> bytes | None:
-        problem = read_hello(message.data, Purpose.CLIENT)
+        problem = hello_problem(message.data, Purpose.CLIENT)
         peer = peer_of(message)
         if peer.identity == self.id.bytes:
             problem = "it has the id of the server"
@@ -102,14 +102,14 @@ class ServerStation(Station):
         if session is None:
             session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
             self.began(session)
-        elif session.heard_fin:
+        elif session.received_fin:
             # Its former process had finished; this one has not.
-            session.heard_fin = session.finishing = False
+            session.received_fin = session.finishing = False
         # With confirm="get" nothing else ends this message.
         self._loop.call_soon(message.release)
         # Messages for it follow the answer.
         self._loop.call_soon(self._answered, session, peer)
-        answer: bytes = say_hello(Purpose.SERVER)
+        answer: bytes = hello_body(Purpose.SERVER)
         return answer
 
     def _has_room(self, peer: UUID) -> bool:
@@ -119,14 +119,14 @@ class ServerStation(Station):
         """
         now = self.time()
         if now >= self._full_until:
-            is_full = self.arrivals.left_by(self.sessions, MAX_LEFT)
+            is_full = self.receive_queue.left_by(self.sessions, MAX_LEFT)
             if is_full and not self._full_until:
                 _logger.warning(
                     "server %s refuses new clients: messages of %d former ones were not got", self.id, MAX_LEFT
                 )
             # Not counted at every attempt of a refused client.
             self._full_until = now + _COUNT_AGAIN if is_full else 0.0
-        return not self._full_until or self.arrivals.has(peer)
+        return not self._full_until or self.receive_queue.has(peer)
 
     def _refuse_second(self, message: Received[Any], holder: Peer) -> None:
         if is_linked(holder):
@@ -140,16 +140,16 @@ class ServerStation(Station):
         if session.error is None and is_linked(peer):
             self.opened(session, peer)
 
-    def _heard_fin(self, session: Session) -> None:
+    def _received_fin(self, session: Session) -> None:
         """Handle the FIN of a client: it receives the waiting messages, and then a FIN."""
         session.finishing = True
         self.finish(session)
         self.look()
 
-    def say_fin(self, session: Session) -> None:
+    def send_fin(self, session: Session) -> None:
         """Send a FIN; a client that has sent its own may end when it receives this one."""
-        super().say_fin(session)
-        if session.heard_fin:
+        super().send_fin(session)
+        if session.received_fin:
             self._loop.call_later(_LAST_WORD, self._look_for_end, session.id)
 
     def _look_for_end(self, client: UUID) -> None:
@@ -158,21 +158,21 @@ class ServerStation(Station):
         A link that breaks with that confirmation on it would else be waited for, in vain, for `resume` seconds.
         """
         session = self.sessions.get(client)
-        if session is None or not (session.said_fin and session.heard_fin):
+        if session is None or not (session.sent_fin and session.received_fin):
             return
         if session.peer is None or not is_linked(session.peer):
             self.forget(session, ConnectionResetError(session.id))
         else:
             self._loop.call_later(_LAST_WORD, self._look_for_end, session.id)
 
-    def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:  # noqa: ARG002  # as in `Station`
+    def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:  # noqa: ARG002  # as in `Endpoint`
         """Handle the outcome of a FIN: a confirmation ends the session."""
         if error is None:
             # Later: this is called from within the core.
             asyncio.get_running_loop().call_soon(session.end_dropped)
             self.forget(session, ConnectionResetError(session.id))
         else:
-            session.said_fin = False
+            session.sent_fin = False
 
     # The node
 

@@ -19,13 +19,13 @@ from redpoll.errors import (
     SendError,
     ShuttingDown,
 )
-from redpoll.nq.core.puts import Copy
+from redpoll.nq.core.puts import Delivery
 from redpoll.nq.core.words import SIZE_HINT, full_here, full_there
 
 if TYPE_CHECKING:
     from redpoll.node.door import Outgoing, Peer, Piece
-    from redpoll.nq.core.arrivals import Source
     from redpoll.nq.core.options import ConnectionOptions
+    from redpoll.nq.core.receive_queue import Source
 
 __all__ = ["Session"]
 
@@ -46,8 +46,8 @@ class _Node(Protocol):
         """Return the pieces for a peer that have not ended."""
 
 
-class _Station(Protocol):
-    """The station, as a session uses it."""
+class _Endpoint(Protocol):
+    """The endpoint, as a session uses it."""
 
     @property
     def id(self) -> UUID:
@@ -87,26 +87,26 @@ class Session:
     """
 
     __slots__ = (
+        "_endpoint",
         "_given_back",
         "_numbers",
         "_options",
-        "_station",
         "_tombstones",
         "_waiting",
         "bytes",
         "count",
         "error",
         "finishing",
-        "heard_fin",
         "id",
         "linked",
         "peer",
-        "said_fin",
+        "received_fin",
+        "sent_fin",
         "source",
     )
 
-    def __init__(self, station: _Station, peer_id: UUID, options: ConnectionOptions) -> None:
-        self._station = station
+    def __init__(self, endpoint: _Endpoint, peer_id: UUID, options: ConnectionOptions) -> None:
+        self._endpoint = endpoint
         self._options = options
         self.id = peer_id
         self.peer: Peer | None = None
@@ -117,40 +117,40 @@ class Session:
         self.bytes = 0
         self._numbers = 0
         #: Puts that the node does not have, in order.
-        self._waiting: deque[Copy] = deque()
+        self._waiting: deque[Delivery] = deque()
         self._tombstones = 0
         #: Puts that the node returned, not sorted into the queue yet.
-        self._given_back: list[Copy] = []
+        self._given_back: list[Delivery] = []
         self.finishing = False
-        self.said_fin = False
-        self.heard_fin = False
+        self.sent_fin = False
+        self.received_fin = False
 
     @property
     def own_id(self) -> UUID:
         """The id of the communicator."""
-        return self._station.id
+        return self._endpoint.id
 
     # Puts
 
-    def submit(self, copy: Copy) -> None:
+    def submit(self, delivery: Delivery) -> None:
         """Accept a put; it ends at once if the session has ended, or at a limit."""
-        if copy.over:
+        if delivery.over:
             return
         if self.error is not None or self.finishing:
-            copy.end(self.error or ConnectionResetError(self.id))
+            delivery.end(self.error or ConnectionResetError(self.id))
             return
         self._numbers += 1
-        copy.number = self._numbers
-        if not self.has_room(copy.size) and not self._make_room(copy):
+        delivery.number = self._numbers
+        if not self.has_room(delivery.size) and not self._make_room(delivery):
             return
         self.count += 1
         # The header of a redelivered message does not count.
-        copy.charged = copy.size
-        self.bytes += copy.charged
+        delivery.charged = delivery.size
+        self.bytes += delivery.charged
         if self.linked and not self._waiting:
-            self._send(copy)
+            self._send(delivery)
         else:
-            self._waiting.append(copy)
+            self._waiting.append(delivery)
 
     def has_room(self, size: int, count: int = 1) -> bool:
         """Return True if there is room for `count` puts of `size` bytes in all; there is for any if none is open."""
@@ -165,11 +165,11 @@ class Session:
             return False
         return options.queue_bytes is None or held_bytes + count * size <= options.queue_bytes
 
-    def _make_room(self, copy: Copy) -> bool:
+    def _make_room(self, delivery: Delivery) -> bool:
         """Apply `full` at the limit: end the put, or unsent older ones; return whether the put is accepted."""
         options = self._options
         if options.full == "drop" and options.drop_oldest:
-            dropped = self._in_the_way(copy.size)
+            dropped = self._in_the_way(delivery.size)
             for each in dropped:
                 full = self._full(each)
                 self._take_out(each)
@@ -178,105 +178,105 @@ class Session:
                 return True
         elif options.full == "wait":
             return True  # `put` has waited for room
-        self.refuse(copy)
+        self.refuse(delivery)
         return False
 
-    def refuse(self, copy: Copy) -> None:
+    def refuse(self, delivery: Delivery) -> None:
         """End a put for which there is no room."""
-        full = self._full(copy)
+        full = self._full(delivery)
         if self._options.full == "wait":
             full.hint = "give put a longer timeout, or none"
-        copy.end(full)
+        delivery.end(full)
 
-    def _full(self, copy: Copy) -> QueueFull:
+    def _full(self, delivery: Delivery) -> QueueFull:
         options = self._options
         if options.queue_bytes is None or self.count >= options.queue_size:
-            return full_here(copy.message, options.queue_size, "messages")
-        return full_here(copy.message, options.queue_bytes, "bytes")
+            return full_here(delivery.message, options.queue_size, "messages")
+        return full_here(delivery.message, options.queue_bytes, "bytes")
 
-    def _in_the_way(self, size: int) -> list[Copy]:
+    def _in_the_way(self, size: int) -> list[Delivery]:
         """Return the oldest puts to drop to make room for `size` bytes; none if all of them would not suffice."""
         held, held_bytes = self.count, self.bytes
-        found: list[Copy] = []
-        for copy in self._unsent():
-            found.append(copy)
+        found: list[Delivery] = []
+        for delivery in self._unsent():
+            found.append(delivery)
             held -= 1
-            held_bytes -= copy.charged
+            held_bytes -= delivery.charged
             if self._fits(held, held_bytes, size):
                 return found
         return []
 
-    def _unsent(self) -> Iterator[Copy]:
+    def _unsent(self) -> Iterator[Delivery]:
         """Yield the unsent puts, in order."""
         if self.peer is not None:
-            for piece in self._station.node.queued(self.peer):
-                if isinstance(piece, Copy) and piece.session is self and piece.untouched:
+            for piece in self._endpoint.node.queued(self.peer):
+                if isinstance(piece, Delivery) and piece.session is self and piece.untouched:
                     yield piece
         waiting = self._waiting
         while waiting and waiting[0].over:
             waiting.popleft()
             self._tombstones -= 1
-        for copy in waiting:
-            if copy.untouched:
-                yield copy
+        for delivery in waiting:
+            if delivery.untouched:
+                yield delivery
 
-    def _send(self, copy: Copy) -> None:
+    def _send(self, delivery: Delivery) -> None:
         peer = self.peer
         if peer is None:
-            self._waiting.append(copy)
+            self._waiting.append(delivery)
             return
-        copy.on_node = True
-        self._station.node.submit(peer, copy)
+        delivery.on_node = True
+        self._endpoint.node.submit(peer, delivery)
 
-    def take_back(self, copy: Copy) -> bool:
+    def take_back(self, delivery: Delivery) -> bool:
         """Withdraw a put; return False if it is fully sent."""
-        if not copy.withdrawable:
+        if not delivery.withdrawable:
             return False
-        if copy.number:
-            self._take_out(copy)
+        if delivery.number:
+            self._take_out(delivery)
         # Otherwise it was not submitted yet, and is not counted.
-        copy.discard()
-        copy.withdrawn()  # type: ignore[attr-defined]  # both kinds of futures have it
-        copy.leave(None, withdrawn=True)
+        delivery.discard()
+        delivery.withdrawn()  # type: ignore[attr-defined]  # both kinds of futures have it
+        delivery.leave(None, withdrawn=True)
         return True
 
-    def _take_out(self, copy: Copy) -> None:
-        if copy.on_node and copy.peer is not None:
-            self._station.node.withdraw(copy)
-            copy.on_node = False
+    def _take_out(self, delivery: Delivery) -> None:
+        if delivery.on_node and delivery.peer is not None:
+            self._endpoint.node.withdraw(delivery)
+            delivery.on_node = False
         else:
-            copy.discard()
+            delivery.discard()
             self._tombstones += 1
             if self._tombstones > max(_TOMBSTONES, len(self._waiting) // 2):
                 self._waiting = deque(each for each in self._waiting if not each.over)
                 self._tombstones = 0
-        self._less(copy)
+        self._less(delivery)
 
-    def _less(self, copy: Copy) -> None:
+    def _less(self, delivery: Delivery) -> None:
         self.count -= 1
-        self.bytes -= copy.charged
-        if not self.count or self._station.has_waiters:
-            self._station.eased(self)
+        self.bytes -= delivery.charged
+        if not self.count or self._endpoint.has_waiters:
+            self._endpoint.eased(self)
 
     # Outcomes at the node
 
-    def settled(self, copy: Copy, error: BaseException | None) -> None:
+    def settled(self, delivery: Delivery, error: BaseException | None) -> None:
         """Handle the outcome of a put at the node. Called from within the core."""
-        copy.on_node = False
-        if copy.dropped is not None:
-            copy.end(copy.dropped if error is not None else None)
+        delivery.on_node = False
+        if delivery.dropped is not None:
+            delivery.end(delivery.dropped if error is not None else None)
         elif error is None:
-            self._less(copy)
-            copy.end(None)
+            self._less(delivery)
+            delivery.end(None)
         elif self.error is None and _may_go_again(error):
-            copy.reload(redelivered=getattr(error, "sent", False) is True)
-            self._given_back.append(copy)
+            delivery.reload(redelivered=getattr(error, "sent", False) is True)
+            self._given_back.append(delivery)
             if self.linked:
                 self.linked = False
-                self._station.unlinked(self)
+                self._endpoint.unlinked(self)
         else:
-            self._less(copy)
-            copy.end(self.error or self._in_words(error))
+            self._less(delivery)
+            delivery.end(self.error or self._in_words(error))
 
     def _in_words(self, error: BaseException) -> BaseException:
         """Convert an error of the node into one of the facade."""
@@ -302,13 +302,13 @@ class Session:
         self.linked = True
         waiting, self._waiting = self._waiting, deque()
         self._tombstones = 0
-        for copy in waiting:
-            if copy.over:
+        for delivery in waiting:
+            if delivery.over:
                 continue
             if self.linked:
-                self._send(copy)
+                self._send(delivery)
             else:
-                self._waiting.append(copy)
+                self._waiting.append(delivery)
 
     def end(self, error: BaseException) -> None:
         """End the session: all puts end with an error, those at the node when it returns them."""
@@ -319,66 +319,66 @@ class Session:
         ending = [*sorted(self._given_back, key=_number), *self._waiting]
         self._given_back = []
         self._waiting.clear()
-        for copy in ending:
-            if not copy.over:
-                self._less(copy)
-                copy.end(error)
+        for delivery in ending:
+            if not delivery.over:
+                self._less(delivery)
+                delivery.end(error)
 
     def drop(self, error: BaseException) -> None:
         """End all puts with an error; the session continues.
 
         A put that was written to its end waits for the peer, or for the end of the link: until then its memory may be read.
         """
-        ending = [*self.node_copies(), *sorted(self._given_back, key=_number), *self._waiting]
+        ending = [*self.node_deliveries(), *sorted(self._given_back, key=_number), *self._waiting]
         self._given_back = []
         self._waiting.clear()
         self._tombstones = 0
-        for copy in ending:
-            if copy.over or copy.dropped is not None:
+        for delivery in ending:
+            if delivery.over or delivery.dropped is not None:
                 continue
-            self._less(copy)
-            if copy.on_node:
-                if not copy.withdrawable:
-                    copy.dropped = error
+            self._less(delivery)
+            if delivery.on_node:
+                if not delivery.withdrawable:
+                    delivery.dropped = error
                     continue
-                self._station.node.withdraw(copy)
-                copy.on_node = False
-            copy.end(error)
+                self._endpoint.node.withdraw(delivery)
+                delivery.on_node = False
+            delivery.end(error)
 
     def end_dropped(self) -> None:
         """End dropped puts, whose memory is no longer read, since the peer has received all that was written."""
-        for copy in self.node_copies():
-            if copy.dropped is not None:
-                self._station.node.withdraw(copy)
-                copy.on_node = False
-                copy.end(copy.dropped)
+        for delivery in self.node_deliveries():
+            if delivery.dropped is not None:
+                self._endpoint.node.withdraw(delivery)
+                delivery.on_node = False
+                delivery.end(delivery.dropped)
 
     def reclaim(self) -> None:
         """Withdraw the puts that the former node has not confirmed, for another node."""
-        for copy in self.node_copies():
-            sent, body, message = not copy.untouched, copy.body, copy.message
-            self._station.node.withdraw(copy)
-            copy.on_node = False
-            if copy.dropped is not None:
-                copy.end(copy.dropped)
+        for delivery in self.node_deliveries():
+            sent, body, message = not delivery.untouched, delivery.body, delivery.message
+            self._endpoint.node.withdraw(delivery)
+            delivery.on_node = False
+            if delivery.dropped is not None:
+                delivery.end(delivery.dropped)
                 continue
-            copy.body, copy.message = body, message
-            copy.reload(redelivered=sent)
-            self._given_back.append(copy)
+            delivery.body, delivery.message = body, message
+            delivery.reload(redelivered=sent)
+            self._given_back.append(delivery)
         self.linked = False
 
-    def node_copies(self) -> list[Copy]:
+    def node_deliveries(self) -> list[Delivery]:
         """Return the puts at the node, in order."""
         peer = self.peer
         if peer is None:
             return []
-        found = self._station.node.sendings(peer)
-        mine = [each for each in found if isinstance(each, Copy) and each.session is self]
+        found = self._endpoint.node.sendings(peer)
+        mine = [each for each in found if isinstance(each, Delivery) and each.session is self]
         return sorted(mine, key=_number)
 
 
-def _number(copy: Copy) -> int:
-    return copy.number
+def _number(delivery: Delivery) -> int:
+    return delivery.number
 
 
 def _refusal(error: BaseException) -> BaseException:

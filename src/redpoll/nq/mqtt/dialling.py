@@ -103,7 +103,7 @@ class Call:
             return
         mine = payload is not None and payload.link == self._link.key
         if payload is None:
-            self._mux.strange += 1
+            self._mux.rejected += 1
         elif topic == self._topics.everybody and payload.kind is Kind.SHARED:
             self._mux.came_shared(payload)
         elif mine and payload.kind is Kind.ACCEPT and self._factory is not None and not self._accepted.done():

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed, LinkError, TLSError
 from redpoll.nq.mqtt.broker import Broker, Login
+from redpoll.nq.mqtt.leadership import LeadershipClaim
 from redpoll.nq.mqtt.link import MqttLink
 from redpoll.nq.mqtt.mux import Mux
-from redpoll.nq.mqtt.office import Office
 from redpoll.nq.mqtt.payloads import Kind, Payload, pack, read
 from redpoll.nq.mqtt.topics import Topics
 from redpoll.transport.backoff import backoff
@@ -46,7 +46,7 @@ class MqttListener:
         self._loop = loop
         self._topics = topics
         self._login = login
-        self._office = Office()
+        self._leadership = LeadershipClaim()
         self._mux = Mux(self, loop, transport_size, topics.everybody, self._emptied)
         self._broker: Broker | None = None
         self._serving = False
@@ -68,9 +68,9 @@ class MqttListener:
         return []
 
     @property
-    def strange(self) -> int:
+    def rejected(self) -> int:
         """Number of payloads that were for no link here, or malformed."""
-        return self._mux.strange
+        return self._mux.rejected
 
     # Pipe, for the links
 
@@ -156,19 +156,19 @@ class MqttListener:
             LinkError: The broker cannot be reached, or refuses this user.
             ConfigError: Another server serves the prefix.
         """
-        topics, office = self._topics, self._office
-        office.connected()
-        name = f"redpoll-server-{office.key.hex()}"
+        topics, leadership = self._topics, self._leadership
+        leadership.connected()
+        name = f"redpoll-server-{leadership.key.hex()}"
         broker = Broker(address, self._login, self._loop, name, self._came, self._mux.flush, self._lost)
         self._broker = broker
         self._heard.clear()
         try:
             async with asyncio.timeout(self._login.connect_timeout):
-                await broker.connect(will=(topics.server, office.will, True))
+                await broker.connect(will=(topics.server, leadership.will, True))
                 await broker.subscribe(topics.server, topics.from_all)
                 # Retained messages have arrived by the time that the probe returns.
                 await self._echo(broker)
-            taken = office.has_rival() and await self._answers(broker)
+            taken = leadership.has_rival() and await self._answers(broker)
         except TimeoutError as error:
             broker.close()
             problem = f"the MQTT broker does not answer, or refuses publishing to {topics.server}"
@@ -182,22 +182,22 @@ class MqttListener:
 
     async def _echo(self, broker: Broker) -> None:
         """Publish a probe on the server's topic, and wait until it returns."""
-        self._office.echoed = False
-        broker.publish(self._topics.server, self._office.probe)
-        while not self._office.echoed:
+        self._leadership.echoed = False
+        broker.publish(self._topics.server, self._leadership.probe)
+        while not self._leadership.echoed:
             await self._hear()
 
     async def _answers(self, broker: Broker) -> bool:
         """Return True if the server that claimed the prefix confirms it; otherwise take the prefix over."""
-        broker.publish(self._topics.server, self._office.probe)
+        broker.publish(self._topics.server, self._leadership.probe)
         try:
             async with asyncio.timeout(PROBING):
-                while not self._office.has_rival():
+                while not self._leadership.has_rival():
                     await self._hear()
         except TimeoutError:
             # The connection may have been lost at the same moment.
             self._check_connected()
-            self._office.take_over()
+            self._leadership.take_over()
             return False
         return True
 
@@ -218,7 +218,7 @@ class MqttListener:
     def _claim(self) -> None:
         self._stop_claiming()
         if self._broker is not None:
-            self._broker.publish(self._topics.server, self._office.claim, retain=True)
+            self._broker.publish(self._topics.server, self._leadership.claim, retain=True)
 
     def _stop_claiming(self) -> None:
         if self._again is not None:
@@ -264,7 +264,7 @@ class MqttListener:
             async with asyncio.timeout(self._login.connect_timeout):
                 # Messages published before the probe returns do not count.
                 await self._echo(broker)
-            self._office.has_rival()
+            self._leadership.has_rival()
             taken = await self._answers(broker)
         except (TimeoutError, DialFailed):  # the broker does not answer; if it is lost, this one reconnects
             return
@@ -293,7 +293,7 @@ class MqttListener:
             return
         client = self._topics.sender(topic)
         if client is None or payload is None:
-            self._mux.strange += 1
+            self._mux.rejected += 1
         elif payload.kind is Kind.OPEN:
             self._open(client, payload)
         elif payload.kind is Kind.GONE:
@@ -303,12 +303,12 @@ class MqttListener:
 
     def _came_to_server(self, payload: Payload | None) -> None:
         serving = self._serving and not self._comes_back
-        again = self._office.heard(payload, serving=serving)
+        again = self._leadership.heard(payload, serving=serving)
         self._heard.set()
         if not serving:
             return
         disputed = self._dispute is not None and not self._dispute.done()
-        if not disputed and self._broker is not None and self._office.has_rival():
+        if not disputed and self._broker is not None and self._leadership.has_rival():
             self._dispute = self._loop.create_task(self._settle(self._broker), name="redpoll mqtt claim")
         elif again and self._again is None:
             # With a delay: a client must not be able to make this end publish without limit.
@@ -321,7 +321,7 @@ class MqttListener:
     def _open(self, client: str, payload: Payload) -> None:
         mux = self._mux
         if payload.link in mux.links:
-            mux.strange += 1
+            mux.rejected += 1
             return
         topic = self._topics.down(client)
         remote = Address("tcp", f"mqtt-{client}")

@@ -51,7 +51,7 @@ class Mux:
 
     Attributes:
         links: The links by key.
-        strange: Number of payloads that were for no link here, or malformed.
+        rejected: Number of payloads that were for no link here, or malformed.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Mux:
         self._everybody = everybody
         self._emptied = emptied
         self.links: dict[bytes, MqttLink] = {}
-        self.strange = 0
+        self.rejected = 0
         #: Links with data to send and credit for it; links that must send credit to the other end.
         self._ready: dict[MqttLink, None] = {}
         self._owing: dict[MqttLink, None] = {}
@@ -205,11 +205,11 @@ class Mux:
         """Dispatch a payload of one link, from that client or to it."""
         link = self.links.get(payload.link)
         if link is None or link.client != client or link.transport is None:
-            self.strange += 1
+            self.rejected += 1
         elif payload.kind in (Kind.BYTES, Kind.CREDIT, Kind.CLOSE):
             self._came(link, payload.kind, payload.number, payload.allowed, [payload.data])
         else:
-            self.strange += 1
+            self.rejected += 1
 
     def came_shared(self, payload: Payload) -> None:
         """Dispatch a payload shared by several links to those of them that are here."""

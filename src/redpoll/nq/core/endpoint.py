@@ -1,4 +1,4 @@
-"""The station: the part of a communicator on its event loop, with a node and a session per peer."""
+"""The endpoint: the part of a communicator on its event loop, with a node and a session per peer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from uuid import UUID
 
 from redpoll.errors import Busy, ConfigError, NoHandler, RedpollError
 from redpoll.node.door import PIECE_FIELDS, LayerNode, Peer, Piece, peer_of
-from redpoll.nq.core.arrivals import Arrival, Arrivals
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
-from redpoll.nq.core.puts import REDELIVERED, Copy
+from redpoll.nq.core.puts import REDELIVERED, Delivery
+from redpoll.nq.core.receive_queue import QueuedMessage, ReceiveQueue
 from redpoll.nq.core.session import Session
 from redpoll.nq.core.words import again
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redpoll.node import Received
     from redpoll.transport.carrier import Carrier
 
-__all__ = ["FIN", "HELLO", "Station"]
+__all__ = ["FIN", "HELLO", "Endpoint"]
 
 _logger = logging.getLogger("redpoll.nq")
 
@@ -31,16 +31,16 @@ HELLO = b"nq hello"
 FIN = b"nq fin"
 
 
-class Station:
+class Endpoint:
     """The base of both ends; server.py and client.py contain the differences.
 
-    All is called on the loop. Puts go to sessions; messages come to `arrivals`.
+    All is called on the loop. Puts go to sessions; messages come to `receive_queue`.
 
     Args:
         options: The communicator's.
         config: The node's.
         carrier: What carries its links.
-        arrivals: Takes messages.
+        receive_queue: Takes messages.
         tell: Calls an event of the user's, `ini` or `fin`, with a peer.
 
     Attributes:
@@ -56,13 +56,13 @@ class Station:
         options: CommunicatorOptions,
         config: Config,
         carrier: Carrier,
-        arrivals: Arrivals,
+        receive_queue: ReceiveQueue,
         tell: Callable[[Callable[[UUID], None], UUID], object],
     ) -> None:
         self.id = options.id
         self.options = options
-        self.arrivals = arrivals
-        arrivals.alive = self.is_there
+        self.receive_queue = receive_queue
+        receive_queue.alive = self.is_there
         self.node = _Node(self, carrier, config)
         self.sessions: dict[UUID, Session] = {}
         self.closing = False
@@ -95,13 +95,13 @@ class Station:
         return self.refused or (ConnectionAbortedError(self.id) if self.closing else None)
 
     def give_up(self, error: ConfigError) -> None:
-        """End with an error, since the station cannot be reached any more."""
+        """End with an error, since the endpoint cannot be reached any more."""
         aborted = ConnectionAbortedError(self.id)
         aborted.__cause__ = error
         self.refused = aborted
         for session in self.recipients():
             self.forget(session, aborted)
-        self.arrivals.close(aborted)
+        self.receive_queue.close(aborted)
         self.look()
 
     @property
@@ -110,7 +110,7 @@ class Station:
         raise NotImplementedError
 
     @property
-    def trouble(self) -> BaseException | None:
+    def last_error(self) -> BaseException | None:
         """The error that keeps it from being ready, if known."""
         return None
 
@@ -125,9 +125,9 @@ class Station:
             async with asyncio.timeout(timeout):
                 await self.wait(lambda: self.ready or self.closing or self.refused is not None)
         except TimeoutError:
-            trouble = self.trouble
-            why = "" if trouble is None else f": {trouble}"
-            raise TimeoutError(f"no server answered within {timeout:g} s{why}") from trouble
+            last_error = self.last_error
+            why = "" if last_error is None else f": {last_error}"
+            raise TimeoutError(f"no server answered within {timeout:g} s{why}") from last_error
         if self.refused is not None:
             raise again(self.refused)
         if self.closing:
@@ -149,7 +149,7 @@ class Station:
         """
         if not self.closing:
             self.closing = True
-            for message in self.arrivals.release_all() if self._holds else ():
+            for message in self.receive_queue.release_all() if self._holds else ():
                 message.release()
         if not flush:
             for session in self.recipients():
@@ -170,7 +170,7 @@ class Station:
         error = ConnectionAbortedError(self.id)
         for session in self.recipients():
             self.forget(session, error)
-        self.arrivals.close(error)
+        self.receive_queue.close(error)
         # Let acknowledgements leave.
         await self.node.stop(0.5)
 
@@ -184,28 +184,28 @@ class Station:
 
     # Puts
 
-    def submit(self, copies: tuple[Copy, ...]) -> None:
-        """Submit the copies of a put to their sessions."""
-        for copy in copies:
+    def submit(self, deliveries: tuple[Delivery, ...]) -> None:
+        """Submit the deliveries of a put to their sessions."""
+        for delivery in deliveries:
             if self.closing:
-                copy.end(ConnectionAbortedError(self.id))
+                delivery.end(ConnectionAbortedError(self.id))
             else:
-                copy.session.submit(copy)
+                delivery.session.submit(delivery)
 
-    async def submit_with_room(self, copies: tuple[Copy, ...], timeout: float | None) -> None:
-        """Submit the copies of a put once there is room for all, or refuse them at the timeout."""
-        places = Counter(copy.session for copy in copies)
-        size = copies[0].size
+    async def submit_with_room(self, deliveries: tuple[Delivery, ...], timeout: float | None) -> None:
+        """Submit the deliveries of a put once there is room for all, or refuse them at the timeout."""
+        places = Counter(delivery.session for delivery in deliveries)
+        size = deliveries[0].size
         try:
             async with asyncio.timeout(timeout):
                 await self.wait(
                     lambda: self.closing or all(each.has_room(size, count) for each, count in places.items())
                 )
         except TimeoutError:
-            for copy in copies:
-                copy.session.refuse(copy)
+            for delivery in deliveries:
+                delivery.session.refuse(delivery)
         else:
-            self.submit(copies)
+            self.submit(deliveries)
 
     @property
     def has_waiters(self) -> bool:
@@ -240,8 +240,8 @@ class Station:
 
     def finish(self, session: Session) -> None:
         """Send a FIN if all puts are confirmed and none was sent."""
-        if session.error is None and not session.count and not session.said_fin:
-            self.say_fin(session)
+        if session.error is None and not session.count and not session.sent_fin:
+            self.send_fin(session)
 
     def look(self) -> None:
         """Check the conditions of waiting calls."""
@@ -262,13 +262,13 @@ class Station:
         header = message.header
         if session is None or (header and header != REDELIVERED):
             return self._control(message, session, header)
-        if session.heard_fin:
+        if session.received_fin:
             self.node.refuse(message, NoHandler, "it has said that it is done")
             return False
         if self._bounded and not self._makes_room(session, message):
             return False
         held = message if self._holds and not self.closing else None
-        self.arrivals.add(Arrival(session.source, message.data, bool(header), held))
+        self.receive_queue.add(QueuedMessage(session.source, message.data, bool(header), held))
         return held is None
 
     def _makes_room(self, session: Session, message: Received[Any]) -> bool:
@@ -286,7 +286,7 @@ class Station:
                 # Messages that wait while it is closing were confirmed.
                 self.node.refuse(message, Busy, f"{source.count} messages wait to be got there")
                 return False
-            oldest = self.arrivals.drop_oldest(source)
+            oldest = self.receive_queue.drop_oldest(source)
             if oldest is not None and oldest.received is not None:
                 self.node.refuse(oldest.received, Busy, "it was dropped for newer ones")
 
@@ -300,11 +300,11 @@ class Station:
             return self._arrived(message)
         if session is not None and header == FIN:
             # The sender may resend the message, if it could not be confirmed.
-            if not session.heard_fin:
-                session.heard_fin = True
-                self._loop.call_soon(self._heard_fin, session)
+            if not session.received_fin:
+                session.received_fin = True
+                self._loop.call_soon(self._received_fin, session)
             return True
-        if session is None or session.heard_fin:
+        if session is None or session.received_fin:
             self.node.refuse(message, NoHandler, "say hello first")
         else:
             self.node.refuse(message, NoHandler, "this is a communicator of nq, which takes puts")
@@ -318,7 +318,7 @@ class Station:
         """Return the answer to a hello, or refuse it and return None."""
         raise NotImplementedError
 
-    def _heard_fin(self, session: Session) -> None:
+    def _received_fin(self, session: Session) -> None:
         raise NotImplementedError
 
     # Sessions
@@ -329,7 +329,7 @@ class Station:
         if former is not None and self._by_peer.get(former) is session:
             del self._by_peer[former]
         self._by_peer[peer] = session
-        session.source = self.arrivals.source(session.id)
+        session.source = self.receive_queue.source(session.id)
         session.link(peer)
         if session.finishing:
             self.finish(session)
@@ -346,14 +346,14 @@ class Station:
             self._tell(self.options.events.fin, session.id)
         if session.peer is not None and self._by_peer.get(session.peer) is session:
             del self._by_peer[session.peer]
-        self.arrivals.look_again()
+        self.receive_queue.look_again()
         self.look()
 
-    def say_fin(self, session: Session) -> None:
+    def send_fin(self, session: Session) -> None:
         """Send a FIN: no more puts follow."""
         peer = session.peer
         if peer is not None:  # otherwise it is sent when there is one
-            session.said_fin = True
+            session.sent_fin = True
             self.node.submit(peer, _Fin(self, session, peer))
 
     def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
@@ -376,35 +376,35 @@ class Station:
 class _Fin(Piece):
     """The sending of a FIN."""
 
-    __slots__ = (*PIECE_FIELDS, "said_to", "station", "to")
+    __slots__ = (*PIECE_FIELDS, "said_to", "endpoint", "to")
 
-    def __init__(self, station: Station, session: Session, to: Peer) -> None:
-        self.station = station
+    def __init__(self, endpoint: Endpoint, session: Session, to: Peer) -> None:
+        self.endpoint = endpoint
         self.said_to = session
         self.to = to
         self.load(FIN, b"")
 
     def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # as `Piece` declares it
-        """Pass the outcome to the station."""
-        self.station._loop.call_soon(self.station.fin_settled, self.said_to, self.to, error)
+        """Pass the outcome to the endpoint."""
+        self.endpoint._loop.call_soon(self.endpoint.fin_settled, self.said_to, self.to, error)
 
 
 class _Node(LayerNode):
-    """A node that hands its messages to a station, which ends each of them."""
+    """A node that hands its messages to an endpoint, which ends each of them."""
 
-    def __init__(self, station: Station, carrier: Carrier, config: Config) -> None:
+    def __init__(self, endpoint: Endpoint, carrier: Carrier, config: Config) -> None:
         super().__init__(config, carrier)
-        self._station = station
+        self._endpoint = endpoint
 
     def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
-        """Hand messages to the station."""
-        return self._station.arrived(messages)
+        """Hand messages to the endpoint."""
+        return self._endpoint.arrived(messages)
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
-        self._station.run_began(peer, renewed)
+        self._endpoint.run_began(peer, renewed)
 
     def _session_resumed(self, peer: Peer) -> None:
-        self._station.run_began(peer, False)
+        self._endpoint.run_began(peer, False)
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
-        self._station.run_ended(peer, error)
+        self._endpoint.run_ended(peer, error)

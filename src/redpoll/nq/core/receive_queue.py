@@ -20,7 +20,7 @@ from redpoll.nq.core.words import again
 if TYPE_CHECKING:
     from redpoll.node import Received
 
-__all__ = ["Arrival", "Arrivals", "LoopArrivals", "Source", "Taken", "ThreadArrivals", "unread"]
+__all__ = ["LoopReceiveQueue", "QueuedMessage", "ReceiveQueue", "Source", "Taken", "ThreadReceiveQueue", "unread"]
 
 
 class Source:
@@ -39,7 +39,7 @@ class Source:
         self.count = self.size = 0
 
 
-class Arrival(NamedTuple):
+class QueuedMessage(NamedTuple):
     """A received message.
 
     Attributes:
@@ -55,18 +55,18 @@ class Arrival(NamedTuple):
     received: Any
 
 
-Taken: TypeAlias = list[Arrival | None]
+Taken: TypeAlias = list[QueuedMessage | None]
 """A list of one item that receives a taken message; the item is None before."""
 
 
-class Arrivals:
-    """Received messages in order of arrival."""
+class ReceiveQueue:
+    """Received messages in order of queued."""
 
     def __init__(self) -> None:
         self._lock = new_lock()
-        self._ready: deque[Arrival] = deque()
+        self._ready: deque[QueuedMessage] = deque()
         #: Messages taken by interrupted calls that did not return them: they come first, and no source counts them.
-        self.unseen: deque[Arrival] = deque()
+        self.unseen: deque[QueuedMessage] = deque()
         #: Waiting threads or tasks, in order.
         self._waiters: dict[_Waiter | _Task, None] = {}
         #: The senders with a session, or with waiting messages.
@@ -96,16 +96,16 @@ class Arrivals:
             return False
         return sum(source.count > 0 and peer not in sessions for peer, source in list(sources.items())) >= most
 
-    def add(self, arrival: Arrival) -> None:
+    def add(self, queued: QueuedMessage) -> None:
         """Add a message."""
-        source = arrival.source
+        source = queued.source
         with self._lock:
             source.count += 1
-            source.size += len(arrival.body)
-            self._ready.append(arrival)
+            source.size += len(queued.body)
+            self._ready.append(queued)
             self._wake(source.peer)
 
-    def drop_oldest(self, source: Source) -> Arrival | None:
+    def drop_oldest(self, source: Source) -> QueuedMessage | None:
         """Remove and return the oldest message of a peer."""
         with self._lock:
             taken: Taken = [None]
@@ -239,7 +239,7 @@ class _Waiter:
             self.lock.release()
 
 
-class ThreadArrivals(Arrivals):
+class ThreadReceiveQueue(ReceiveQueue):
     """The queue for threads; the loop thread calls `add`."""
 
     def get(
@@ -316,11 +316,11 @@ class _Task:
             self.future.set_result(None)
 
 
-class LoopArrivals(Arrivals):
+class LoopReceiveQueue(ReceiveQueue):
     """The queue for the tasks of one event loop."""
 
-    async def get(self, peers: frozenset[UUID] | None, timeout: float | None) -> Arrival:
-        """Wait for a message, as `ThreadArrivals.get`. Cancelling it loses no message."""
+    async def get(self, peers: frozenset[UUID] | None, timeout: float | None) -> QueuedMessage:
+        """Wait for a message, as `ThreadReceiveQueue.get`. Cancelling it loses no message."""
         taken: Taken = [None]
         if self._pop(taken, peers):
             return taken[0]  # type: ignore[return-value]  # it is there

@@ -6,13 +6,13 @@ import secrets
 
 from redpoll.nq.mqtt.payloads import KEY, NOBODY, Kind, Payload, pack
 
-__all__ = ["Office"]
+__all__ = ["LeadershipClaim"]
 
 #: Bytes of a key that number the connections.
 _COUNT = 2
 
 
-class Office:
+class LeadershipClaim:
     """One server's claim to a prefix, without I/O: the listener publishes.
 
     A claim is a number and the server's random key. Of two servers, the one with the higher number stays, with equal

@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from redpoll import Message, Node, NoHandler, QueueFull, Refused, nq
-from redpoll.nq.core.making import AnyStation
-from redpoll.nq.core.puts import LoopCopy
-from redpoll.nq.core.station import FIN, HELLO
+from redpoll.nq.core.endpoint import FIN, HELLO
+from redpoll.nq.core.making import AnyEndpoint
+from redpoll.nq.core.puts import LoopDelivery
 from tests.blocking.support import PATIENCE
 from tests.node.support import turns, until, within
 from tests.nq.support import options
@@ -50,7 +50,7 @@ async def ends(location: nq.NetworkLocation) -> AsyncIterator[Ends]:
 
 def session_of(end: nq.aio.Communicator) -> Any:
     """The one session of an end."""
-    (session,) = end._station.sessions.values()
+    (session,) = end._endpoint.sessions.values()
     return session
 
 
@@ -60,9 +60,9 @@ def session_of(end: nq.aio.Communicator) -> Any:
 async def test_what_is_no_put_is_refused(ends: Ends) -> None:
     """Of a peer that has said hello as well: any other header, which a later version may mean something by."""
     server, client = ends
-    node = client._station.node
+    node = client._endpoint.node
     with pytest.raises(NoHandler, match="takes puts"):
-        await node.send(Message(b"x", client._station.address, header=b"strange"))  # type: ignore[union-attr]  # a client's
+        await node.send(Message(b"x", client._endpoint.address, header=b"rejected"))  # type: ignore[union-attr]  # a client's
     await client.put("x")
     assert (await server.get(timeout=0)).data == "x"
 
@@ -84,11 +84,11 @@ async def test_a_node_without_a_hello_is_refused(ends: Ends) -> None:
 async def test_what_comes_after_a_fin_is_refused(ends: Ends) -> None:
     """Who has said that it is done puts no more."""
     server, client = ends
-    address = client._station.address  # type: ignore[union-attr]  # a client's
-    await client._station.node.send(Message(b"", address, header=FIN))
+    address = client._endpoint.address  # type: ignore[union-attr]  # a client's
+    await client._endpoint.node.send(Message(b"", address, header=FIN))
     with pytest.raises(NoHandler):
-        await client._station.node.send(Message(b"x", address))
-    await until(lambda: not server._station.sessions, "the session to be over")
+        await client._endpoint.node.send(Message(b"x", address))
+    await until(lambda: not server._endpoint.sessions, "the session to be over")
 
 
 # Waiting
@@ -96,37 +96,37 @@ async def test_what_comes_after_a_fin_is_refused(ends: Ends) -> None:
 
 async def test_waiting_for_what_is_so(ends: Ends) -> None:
     """It returns at once; what is not so yet is waited for, and a wait that is cancelled leaves nothing."""
-    station: AnyStation = ends[0]._station
+    endpoint: AnyEndpoint = ends[0]._endpoint
     state = [True]
-    await station.wait(lambda: state[0])
+    await endpoint.wait(lambda: state[0])
     state[0] = False
-    waiting, cancelled = (asyncio.create_task(station.wait(lambda: state[0])) for _ in range(2))
+    waiting, cancelled = (asyncio.create_task(endpoint.wait(lambda: state[0])) for _ in range(2))
     await turns()
-    assert station.has_waiters
+    assert endpoint.has_waiters
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelled
-    station.look()
+    endpoint.look()
     assert not waiting.done()
     state[0] = True
-    station.look()
+    endpoint.look()
     await within(waiting)
-    assert not station.has_waiters
+    assert not endpoint.has_waiters
 
 
 async def test_what_is_so_for_a_moment(ends: Ends) -> None:
     """Who was woken looks itself, and waits on if it is not so any more."""
-    station: AnyStation = ends[0]._station
+    endpoint: AnyEndpoint = ends[0]._endpoint
     state = [False]
-    waiting = asyncio.create_task(station.wait(lambda: state[0]))
+    waiting = asyncio.create_task(endpoint.wait(lambda: state[0]))
     await turns()
     state[0] = True
-    station.look()
+    endpoint.look()
     state[0] = False
     await turns()
     assert not waiting.done()
     state[0] = True
-    station.look()
+    endpoint.look()
     await within(waiting)
 
 
@@ -137,17 +137,17 @@ async def test_a_fin_does_not_pass_puts(ends: Ends) -> None:
     """A session that is finishing says so when its last put was confirmed, and not before."""
     server, client = ends
     session = session_of(server)
-    copy = LoopCopy(loop=asyncio.get_running_loop())
+    copy = LoopDelivery(loop=asyncio.get_running_loop())
     copy.assign(session, b"x", None)
     session.linked = False
     session.submit(copy)
     server.disconnect(client.id)
     await turns()
-    assert not session.said_fin
+    assert not session.sent_fin
     session.linked = True
     session.take_back(copy)
-    await until(lambda: session.said_fin, "the FIN")
-    await until(lambda: not server._station.sessions, "the session to be over")
+    await until(lambda: session.sent_fin, "the FIN")
+    await until(lambda: not server._endpoint.sessions, "the session to be over")
 
 
 async def test_the_queue_is_bounded_over_sessions(location: nq.NetworkLocation) -> None:
@@ -191,7 +191,7 @@ async def test_closing_confirms_what_is_held(location: nq.NetworkLocation) -> No
     server = await started("server", location, confirm="get")
     client = await started("client", location)
     put = client.put("x")
-    await until(lambda: server._arrivals, "the message")
+    await until(lambda: server._receive_queue, "the message")
     assert not put.done()
     closing = asyncio.create_task(server.close())
     await within(put)
@@ -221,11 +221,11 @@ async def test_nothing_is_left_of_a_session(ends: Ends) -> None:
     server, client = ends
     await client.put("x")
     await client.close()
-    await until(lambda: not server._station.sessions, "the session to be over")
-    assert not server._station._by_peer
+    await until(lambda: not server._endpoint.sessions, "the session to be over")
+    assert not server._endpoint._by_peer
     assert (await server.get()).data == "x"
     gc.collect()
-    assert len(server._arrivals._sources) == 0
+    assert len(server._receive_queue._sources) == 0
 
 
 async def test_two_events_a_session(location: nq.NetworkLocation) -> None:
