@@ -63,7 +63,7 @@ TAKES = {
         "node.door": "MESSAGE_UNIT PIECE_FIELDS LayerNode Outgoing Payload Peer Piece is_linked peer_of why_unreachable",
         "node.lifecycle": "forked_error release_inherited",
         "node.received": "raised",
-        "node.reports": "LogLimit",
+        "node.reports": "LogLimit Repeated",
         "node.sending": "check_seconds",
     },
     "wiring": {

@@ -295,6 +295,20 @@ async def test_events_that_raise(
 
 
 @pytest.mark.asyncio
+async def test_many_events_that_raise(location: nq.NetworkLocation, caplog: pytest.LogCaptureFixture) -> None:
+    """Peers can cause any number of them: the first is logged at once, the others as one line, at the close at the latest."""
+
+    def raising(peer: uuid.UUID) -> None:
+        raise KeyError(peer)
+
+    async with nq.aio.new("tcp", "server", options(location)) as server:
+        for _ in range(100):
+            server._tell(raising, server.id)
+        assert caplog.messages == ["an event of a communicator raised"]
+    assert caplog.messages[1:] == ["99 events of a communicator raised, the last one"]
+
+
+@pytest.mark.asyncio
 async def test_closed_while_it_starts() -> None:
     """The start says so, and nothing is left open."""
     end = nq.aio.new("tcp", "server", options(nq.NetworkLocation("localhost", 0)))

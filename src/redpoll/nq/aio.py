@@ -13,13 +13,15 @@ from uuid import UUID
 
 from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.node.lifecycle import forked_error
+from redpoll.node.reports import Repeated
+from redpoll.nq.core.errors import GET_HINT, check_peers, check_timeout, start_error
+from redpoll.nq.core.events import raised_text
 from redpoll.nq.core.face import Face
 from redpoll.nq.core.making import make_endpoint, one_of
 from redpoll.nq.core.names import Message, Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions
 from redpoll.nq.core.puts import LoopBroadcast, LoopDelivery, divide
 from redpoll.nq.core.receive_queue import LoopReceiveQueue, unread
-from redpoll.nq.core.words import GET_HINT, check_peers, check_timeout, start_error
 
 __all__ = ["Communicator", "new"]
 
@@ -62,13 +64,21 @@ class Communicator(Face):
                 "full", "wait", "would block the event loop", "await each put: it is done when the peer has it"
             )
         self._receive_queue = LoopReceiveQueue()
-        self._endpoint = make_endpoint(protocol, purpose, options, self._receive_queue, _tell)
+        self._endpoint = make_endpoint(protocol, purpose, options, self._receive_queue, self._tell)
+        self._raised = Repeated(_log_raised)
         self._state: Literal["new", "starting", "running", "closed"] = "new"
         self._closing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
 
     def _call(self, function: Callable[..., object], *args: Any) -> None:
         function(*args)
+
+    def _tell(self, event: Callable[[UUID], None], peer: UUID) -> None:
+        """Call an event of the user."""
+        try:
+            event(peer)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # an event may raise anything
+            self._raised.note(error)
 
     # Start and close
 
@@ -135,7 +145,7 @@ class Communicator(Face):
             return
         if self._closing is None:
             self._state = "closed"
-            self._closing = self._loop.create_task(self._endpoint.close(timeout, flush), name="redpoll nq close")
+            self._closing = self._loop.create_task(self._end(timeout, flush), name="redpoll nq close")
         closing = self._closing
         try:
             await asyncio.wait((closing,))
@@ -145,6 +155,12 @@ class Communicator(Face):
             raise
         if not closing.cancelled():
             closing.result()
+
+    async def _end(self, timeout: float | None, flush: bool) -> None:
+        try:
+            await self._endpoint.close(timeout, flush)
+        finally:
+            self._raised.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -241,9 +257,5 @@ class Communicator(Face):
             raise forked_error()
 
 
-def _tell(event: Callable[[UUID], None], peer: UUID) -> None:
-    """Call an event of the user."""
-    try:
-        event(peer)
-    except (Exception, asyncio.CancelledError):
-        _logger.exception("an event of a communicator raised")
+def _log_raised(count: int, error: BaseException) -> None:
+    _logger.error(raised_text(count), exc_info=error)

@@ -25,11 +25,11 @@ from redpoll.errors import (
 from redpoll.message import Message
 from redpoll.node.door import Peer, is_linked, peer_of, why_unreachable
 from redpoll.nq.core.endpoint import FIN, HELLO, Endpoint
+from redpoll.nq.core.errors import in_words
 from redpoll.nq.core.hello import hello_body, hello_problem
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.puts import REDELIVERED
 from redpoll.nq.core.session import Session
-from redpoll.nq.core.words import in_words
 
 if TYPE_CHECKING:
     from redpoll.node import Received

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import MessageTooLarge, UsageError
+from redpoll.nq.core.errors import SIZE_HINT
 from redpoll.nq.core.options import CommunicatorOptions
-from redpoll.nq.core.words import SIZE_HINT
 from redpoll.nq.utils.stream import PickleSerializer, Stream, byteview
 from redpoll.serializers.parts import Encoded, gather
 

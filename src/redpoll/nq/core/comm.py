@@ -17,6 +17,7 @@ from redpoll.blocking.loop_thread import AT_EXIT
 from redpoll.blocking.resident import Resident, when_dropped
 from redpoll.errors import Closed, ConfigError
 from redpoll.node.lifecycle import release_inherited
+from redpoll.nq.core.errors import GET_HINT, check_peers, check_timeout, start_error
 from redpoll.nq.core.events import EventThreads
 from redpoll.nq.core.face import Face
 from redpoll.nq.core.making import make_endpoint, one_of
@@ -24,7 +25,6 @@ from redpoll.nq.core.names import Message, Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, EventOptions
 from redpoll.nq.core.puts import ThreadBroadcast, ThreadDelivery, divide
 from redpoll.nq.core.receive_queue import Taken, ThreadReceiveQueue, unread
-from redpoll.nq.core.words import GET_HINT, check_peers, check_timeout, start_error
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from redpoll.errors import Busy, ConfigError, NoHandler, RedpollError
 from redpoll.node.door import PIECE_FIELDS, LayerNode, Peer, Piece, peer_of
+from redpoll.nq.core.errors import again
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.puts import REDELIVERED, Delivery
 from redpoll.nq.core.receive_queue import QueuedMessage, ReceiveQueue
 from redpoll.nq.core.session import Session
-from redpoll.nq.core.words import again
 
 if TYPE_CHECKING:
     from redpoll.config import Config

@@ -12,7 +12,7 @@ from uuid import UUID
 from redpoll.blocking.futures import ThreadFuture
 from redpoll.locks import new_lock
 
-__all__ = ["EventThreads"]
+__all__ = ["EventThreads", "raised_text"]
 
 #: Maximum events that wait or run.
 _MOST = 10_000
@@ -120,15 +120,19 @@ class EventThreads:
             self._failures = 0
             self._silent_until = now + _LOG_EVERY
             error, self._failed = self._failed, None
-        what = (
-            "an event of a communicator raised"
-            if count == 1
-            else f"{count:,} events of a communicator raised, the last one"
-        )
-        _logger.error(what, exc_info=error)
+        _logger.error(raised_text(count), exc_info=error)
 
     def _leave(self, thread: threading.Thread) -> None:
         with self._lock:
             self._threads.discard(thread)
             if not self._threads:
                 self._ended.finish(None, None)
+
+
+def raised_text(count: int) -> str:
+    """Return the log line for events that raised, of which the last one's error is logged."""
+    return (
+        "an event of a communicator raised"
+        if count == 1
+        else f"{count:,} events of a communicator raised, the last one"
+    )

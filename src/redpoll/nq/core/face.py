@@ -9,12 +9,12 @@ from uuid import UUID
 from redpoll.errors import UsageError
 from redpoll.node.door import Payload
 from redpoll.nq.core.codec import Codec
+from redpoll.nq.core.errors import PUT_HINT, check_peers
 from redpoll.nq.core.making import AnyEndpoint, checked
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.server import ServerEndpoint
 from redpoll.nq.core.session import Session
-from redpoll.nq.core.words import PUT_HINT, check_peers
 
 __all__ = ["Face"]
 

@@ -11,7 +11,7 @@ from redpoll.blocking.handover import LoopFuture
 from redpoll.errors import Closed
 from redpoll.message import Message
 from redpoll.node.door import PIECE_FIELDS, Payload, Piece
-from redpoll.nq.core.words import again
+from redpoll.nq.core.errors import again
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover

@@ -15,7 +15,7 @@ from redpoll.blocking.futures import LOOK, time_left
 from redpoll.errors import Undecodable
 from redpoll.locks import new_lock
 from redpoll.node.received import raised
-from redpoll.nq.core.words import again
+from redpoll.nq.core.errors import again
 
 if TYPE_CHECKING:
     from redpoll.node import Received

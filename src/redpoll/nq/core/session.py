@@ -19,8 +19,8 @@ from redpoll.errors import (
     SendError,
     ShuttingDown,
 )
+from redpoll.nq.core.errors import SIZE_HINT, full_here, full_there
 from redpoll.nq.core.puts import Delivery
-from redpoll.nq.core.words import SIZE_HINT, full_here, full_there
 
 if TYPE_CHECKING:
     from redpoll.node.door import Outgoing, Peer, Piece

@@ -13,7 +13,7 @@ import pytest
 from redpoll import nq
 from redpoll.blocking import PoolNode
 from redpoll.errors import ConfigError, DialFailed, MessageTooLarge, TLSError, UsageError
-from redpoll.nq.core.words import check_peers, in_words, start_error
+from redpoll.nq.core.errors import check_peers, in_words, start_error
 from redpoll.testing.certificates import Certificates
 from redpoll.tls.failures import not_encrypted
 from tests.ports import free_port
