@@ -29,7 +29,7 @@ class Picture:
     width: int
 
 
-@app.task(queue="network", retry=Retry(times=3, on=OSError, delay=0.01))
+@app.task(queue="network", retry=Retry(times=3, on=OSError, backoff=0.01))
 async def download(name: str, task: Task = GIVEN) -> Picture:
     """Download a picture; the first try for a.png fails."""
     if name == "a.png" and task.tries == 1:

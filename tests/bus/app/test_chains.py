@@ -127,7 +127,7 @@ async def test_tries_of_a_task_before_another(redpoll_app: AppFactory) -> None:
     """A task that is tried again holds up what comes after it; time limits, delays and keys hold in a chain."""
     app, tries = App(), list[int]()
 
-    @app.task(retry=Retry(times=2, on=OSError, delay=5))
+    @app.task(retry=Retry(times=2, on=OSError, backoff=5))
     async def load(task: Task = GIVEN) -> int:
         tries.append(task.tries)
         if task.tries < 3:

@@ -29,7 +29,7 @@ def make(url: str, tries: list[int]) -> App:
     """Make an app of some functions."""
     app = App(url)
 
-    @app.task(queue="images", retry=Retry(times=2, on=OSError, delay=0.01))
+    @app.task(queue="images", retry=Retry(times=2, on=OSError, backoff=0.01))
     async def resize(picture: Picture, by: int = 2) -> Picture:
         tries.append(picture.size)
         if len(tries) == 1:

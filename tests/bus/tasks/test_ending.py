@@ -129,7 +129,7 @@ def test_ways_back() -> None:
 
 def test_tries_are_counted_in_the_envelope() -> None:
     """Each try adds one beside what the envelope says otherwise; a dead letter begins anew."""
-    policy = Retry(times=2, delay=1, factor=2, jitter=0, dead_letter=True)
+    policy = Retry(times=2, backoff=1, jitter=0, dead_letter=True)
     ending = failed(OSError("again"), policy)
     delivery = Delivery({"other": 1, TRIES: 1})
     assert tries_of(delivery.envelope) == 1

@@ -83,7 +83,7 @@ async def test_threads_that_raise() -> None:
                 raise OSError("again")
             return "lives"
 
-        async with bus.tasks.worker(handler, Q, retry=Retry(times=1, delay=1, jitter=0)):
+        async with bus.tasks.worker(handler, Q, retry=Retry(times=1, backoff=1, jitter=0)):
             with pytest.raises(RemoteError, match="SystemExit"):
                 await bus.tasks.run("exit", Q)
             handle = await bus.tasks.submit("retry", Q)
@@ -229,7 +229,7 @@ async def test_a_time_limit_keeps_the_slot_of_a_thread() -> None:
 async def test_a_time_limit_that_is_tried_again_waits_for_the_thread() -> None:
     """A task goes back only when its thread has returned."""
     gate = Gate()
-    policy = Retry(on=TimeLimit, delay=1, jitter=0)
+    policy = Retry(on=TimeLimit, backoff=1, jitter=0)
     async with desk() as bus, bus.tasks.worker(gate, Q, concurrency=1, time_limit=10, retry=policy):
         handle = await bus.tasks.submit(1, Q)
         await until(gate.begun.is_set)

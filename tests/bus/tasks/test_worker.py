@@ -172,7 +172,7 @@ async def test_a_time_limit_can_be_a_failed_try() -> None:
     """Where the policy covers TimeLimit the task is tried again, and it is an attempt that failed as well."""
     async with desk() as bus:
         await bus.queues.declare(QueueSpec(Q, max_attempts=2))
-        async with bus.tasks.worker(forever, Q, time_limit=1, retry=Retry(on=TimeLimit, delay=1, jitter=0)):
+        async with bus.tasks.worker(forever, Q, time_limit=1, retry=Retry(on=TimeLimit, backoff=1, jitter=0)):
             handle = await bus.tasks.submit(1, Q)
             await turns()
             await bus.time.advance(2)

@@ -20,17 +20,10 @@ def _share(value: Any) -> str | None:
     return None if 0 <= value <= 1 else "must be 0 to 1"
 
 
-def _factor(value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"must be a number, not {type(value).__name__}"
-    return None if 1 <= value <= 1_000 else "must be 1 to 1000"
-
-
 _CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
     {
         "times": integer(1, 1_000_000),
-        "delay": seconds,
-        "factor": _factor,
+        "backoff": seconds,
         "longest": seconds,
         "jitter": _share,
         "dead_letter": flag,
@@ -56,14 +49,11 @@ class Retry:
     """The exceptions; all others are the task's outcome at once. With `redpoll.errors.TimeLimit` among them, a time limit
     is a failed try too."""
 
-    delay: float = 1.0
-    """Time before the second try."""
-
-    factor: float = 2.0
-    """The factor by which each pause is longer than the one before."""
+    backoff: float = 1.0
+    """The pause before the second try; each one is twice as long as that before it."""
 
     longest: float = 60.0
-    """The longest pause."""
+    """The longest pause, at least `backoff`; equal to that, all are the same."""
 
     jitter: float = 0.5
     """The part of each pause that is left to chance, 0 to 1: tasks that failed together are not tried together."""
@@ -79,6 +69,8 @@ class Retry:
             raise ConfigError("on", self.on, "must be a class of exceptions, or a tuple of them")
         for field, check in _CHECKS.items():
             require(field, getattr(self, field), check)
+        if self.backoff > self.longest:
+            raise ConfigError("backoff", self.backoff, f"is above the longest pause, {self.longest:g} s", "longest=")
 
     def covers(self, error: BaseException) -> bool:
         """Return True if it is tried again after an exception."""
@@ -91,6 +83,6 @@ class Retry:
             tries: The number of failed tries, 1 or more.
             chance: Gives a number from 0 to 1.
         """
-        # More steps would overflow with the largest factor, and are beyond the longest pause with nearly all.
-        full = min(self.longest, self.delay * self.factor ** min(tries - 1, 100))
+        # More steps would overflow, and are beyond the longest pause.
+        full = min(self.longest, self.backoff * 2.0 ** min(tries - 1, 100))
         return full * (1 - self.jitter * chance())

@@ -442,7 +442,7 @@ async def retries(place: Place) -> None:
         tries.append(task.tries)
         raise OSError("again")
 
-    policy = Retry(times=2, on=OSError, delay=0.5, factor=1, jitter=0)
+    policy = Retry(times=2, on=OSError, backoff=0.5, longest=0.5, jitter=0)
     async with one.tasks.worker(handler, queue, retry=policy):
         handle = await sender.tasks.submit(1, queue)
         await place.until(lambda: tries == [1])

@@ -117,7 +117,7 @@ async def test_give_backs(rabbitmq: Broker) -> None:
         raise TaskRejected("not mine")
 
     async with both(rabbitmq) as (bus, peer):
-        async with bus.tasks.worker(fails, retry=Retry(times=2, on=OSError, delay=0.01)):
+        async with bus.tasks.worker(fails, retry=Retry(times=2, on=OSError, backoff=0.01)):
             assert await peer.run("comm.task_send(1).result(20)") == "third"
         async with bus.tasks.worker(rejects):
             await peer.run("sent = comm.task_send(2)")
