@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 from uuid import UUID
 
 import numpy as np
@@ -41,6 +42,13 @@ class Row(TypedDict):
     size: int
 
 
+class Pair(NamedTuple):
+    """A named tuple that holds a dict with known keys."""
+
+    row: Row
+    number: int
+
+
 @dataclass
 class Report:
     """A dataclass that holds one of each."""
@@ -54,6 +62,16 @@ class Report:
     price: Decimal
     days: set[date] = field(default_factory=set)
     number: int | str | None = None
+
+
+@dataclass
+class Node:
+    """A dataclass that holds more of its kind, and other containers."""
+
+    name: str
+    inner: Node | None = None
+    rows: list[Row] = field(default_factory=list)
+    points: dict[str, tuple[int, Row]] = field(default_factory=dict)
 
 
 class Model(pydantic.BaseModel):  # type: ignore[misc, unused-ignore]
@@ -300,3 +318,34 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ConfigError, match=r"redpoll\[typed\]"):
         shape(typed)
+
+
+def test_unknown_fields_at_any_depth() -> None:
+    """With "refuse" a field that a dataclass or a typed dict does not have is refused with its path, else it is ignored."""
+
+    def take(node: Node, pairs: list[Pair] | None = None, named: Annotated[Row | None, "said"] = None) -> None: ...
+
+    row = {"name": "a", "size": 1}
+    whole: dict[str, Any] = {
+        "node": {"name": "n", "inner": {"name": "m", "inner": None}, "rows": [row], "points": {"p": [1, row]}},
+        "pairs": [[row, 1]],
+        "named": row,
+    }
+    checked = shape(take, "refuse")
+    assert checked.arguments(whole)["node"].inner == Node("m")
+    more = {**row, "colour": "red"}
+    for changed, path in (
+        ({"node": {**whole["node"], "more": 1}}, "`more` - at `$.node`"),
+        (
+            {"node": {**whole["node"], "inner": {"name": "m", "inner": {"name": "k", "x": 1}}}},
+            "`x` - at `$.node.inner.inner`",
+        ),
+        ({"node": {**whole["node"], "rows": [row, more]}}, "`colour` - at `$.node.rows[...]`"),
+        ({"node": {**whole["node"], "points": {"p": [1, more]}}}, "`colour` - at `$.node.points[...][...]`"),
+        ({"pairs": [[more, 1]]}, "`colour` - at `$.pairs[...][...]`"),
+        ({"named": more}, "`colour` - at `$.named`"),
+    ):
+        values = {**whole, **changed}
+        with pytest.raises(BadPayload, match=re.escape(f"Object contains unknown field {path}")):
+            checked.arguments(values)
+        assert shape(take).arguments(values)["node"].name == "n"

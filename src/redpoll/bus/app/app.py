@@ -82,7 +82,8 @@ class App:
         lifespan: Called with the app by each process that works; a context manager that is entered before the first and left
             after the last message. What it yields (or each of a tuple) is given to handlers with an argument of its class
             whose default is `GIVEN`.
-        extra: The fate of arguments that a function does not have: "ignore" (default) them, or "refuse" the message.
+        extra: The fate of arguments that a function does not have, and of unknown fields of dataclasses and typed dicts in
+            them: "ignore" them (default), or "refuse" the message.
         **options: As for `redpoll.connect`.
 
     Attributes:

@@ -10,7 +10,7 @@ import importlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from redpoll.errors import BadPayload, ConfigError, EncodeError
@@ -97,6 +97,7 @@ class Shape:
                 _check_carried(title, hint)
         else:
             self._struct = _struct_of(title, self._wanted, self._result, extra)
+            self._fields = msgspec.inspect.type_info(self._struct) if extra == "refuse" else None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by their names.
@@ -135,6 +136,10 @@ class Shape:
         if msgspec is None:
             return self._unchecked(values)
         found = _convert(values, self._struct, self._title)
+        if self._fields is not None:
+            unknown = _unknown(values, self._fields, "$")
+            if unknown is not None:
+                raise BadPayload("typed", f"{self._title}: Object contains unknown field {unknown}")
         return {name: value for name in self.names if (value := getattr(found, name)) is not _MISSING}
 
     def result(self, value: Any) -> Any:
@@ -174,6 +179,37 @@ def _convert(value: Any, kind: Any, title: str) -> Any:
         return msgspec.convert(value, kind, str_keys=True, dec_hook=_own)
     except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
         raise BadPayload("typed", f"{title}: {error}") from error
+
+
+def _unknown(value: Any, kind: Any, path: str) -> str | None:
+    """Return a field of a value that its type does not have, with its path; None if there is none.
+
+    The value fits otherwise, so one type at most of a union has fields.
+    """
+    parts: Iterable[tuple[Any, Any, str]] = ()
+    fields = getattr(kind, "fields", None)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        parts = ((value, each, path) for each in kind.types)
+    elif fields is not None and isinstance(value, dict):
+        known = {each.encode_name: each.type for each in fields}
+        tag = getattr(kind, "tag_field", None)
+        if tag is not None and value.get(tag) != kind.tag:
+            return None
+        for name in value:
+            if name not in known and name != tag:
+                return f"`{name}` - at `{path}`"
+        parts = ((each, known[name], f"{path}.{name}") for name, each in value.items() if name != tag)
+    elif fields is not None and isinstance(value, list):
+        parts = ((each, field.type, f"{path}[...]") for each, field in zip(value, fields, strict=False))
+    elif isinstance(value, dict) and hasattr(kind, "value_type"):
+        parts = ((each, kind.value_type, f"{path}[...]") for each in value.values())
+    elif isinstance(value, list) and hasattr(kind, "item_type"):
+        parts = ((each, kind.item_type, f"{path}[...]") for each in value)
+    elif isinstance(value, list) and hasattr(kind, "item_types"):
+        parts = ((each, item, f"{path}[...]") for each, item in zip(value, kind.item_types, strict=False))
+    elif isinstance(kind, msgspec.inspect.Metadata):
+        parts = ((value, kind.type, path),)
+    return next((found for part in parts if (found := _unknown(*part)) is not None), None)
 
 
 def _plain(value: Any) -> Any:
