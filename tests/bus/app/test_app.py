@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import redpoll
 from redpoll import GIVEN, App, Middleware, Retry
 from redpoll.bus import Broadcast, Bus, Task, current_context
 from redpoll.bus.app import Proceed, Work
-from redpoll.errors import ConfigError, RemoteError, TimeLimit, UsageError
+from redpoll.errors import BadPayload, ConfigError, RemoteError, TimeLimit, UsageError
 from redpoll.testing.apps import AppFactory
 from tests.bus.tasks.support import turns, until
 
@@ -556,3 +556,39 @@ async def test_functions_whose_arguments_cannot_be_sent_by_name() -> None:
 
     with pytest.raises(ConfigError, match="Nowhere"):
         await other.start()
+
+
+async def test_a_stream_of_values(redpoll_app: AppFactory) -> None:
+    """The values of an asynchronous generator come one by one, converted; leaving the loop ends it at its server."""
+    app, ended, handled = App(), asyncio.Event(), list[str]()
+
+    class Noting(Middleware):
+        async def handle(self, work: Work, proceed: Proceed) -> Any:
+            handled.append(work.name)
+            return await proceed(work)
+
+    app.middleware.append(Noting())
+
+    @app.call
+    async def states(names: list[str], first: int = 0) -> AsyncIterator[State]:
+        try:
+            for number, name in enumerate(names, first):
+                yield State(name, number)
+            if names == ["bad"]:
+                raise LookupError("bad")
+        finally:
+            ended.set()
+
+    assert [each async for each in states(["a"])] == [State("a", 0)]
+    async with redpoll_app(app):
+        ended.clear()
+        assert [each async for each in states.stream(["a", "b"], first=3)] == [State("a", 3), State("b", 4)]
+        assert handled == ["app.states"]
+        with pytest.raises(LookupError, match="bad"):
+            assert [each async for each in states.stream(["bad"])]
+        ended.clear()
+        async with aclosing(states.prepare(timeout=60).stream(["a"] * 1_000)) as stream:
+            assert await anext(stream) == State("a", 0)
+        await asyncio.wait_for(ended.wait(), 10)
+        with pytest.raises(BadPayload, match=r"\$\.first"):
+            assert [each async for each in states.stream([], first="no")]  # type: ignore[arg-type]  # wrong on purpose

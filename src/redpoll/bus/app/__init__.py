@@ -1,9 +1,21 @@
 """Apps: decorated functions on a bus, with typed arguments and results; what `redpoll run` starts."""
 
 from redpoll.bus.app.app import App
-from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppTask
+from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppStream, AppTask
 from redpoll.bus.app.middleware import Middleware, Proceed, Work
 from redpoll.bus.app.shapes import GIVEN
 from redpoll.bus.app.working import Working
 
-__all__ = ["GIVEN", "App", "AppCall", "AppChain", "AppGroup", "AppTask", "Middleware", "Proceed", "Work", "Working"]
+__all__ = [
+    "GIVEN",
+    "App",
+    "AppCall",
+    "AppChain",
+    "AppGroup",
+    "AppStream",
+    "AppTask",
+    "Middleware",
+    "Proceed",
+    "Work",
+    "Working",
+]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
-from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppTask, Desk, Function
+from redpoll.blocking.verbs import wait
+from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppStream, AppTask, Desk, Function
 from redpoll.bus.app.middleware import Middleware
 from redpoll.bus.app.shapes import Extra
 from redpoll.bus.app.working import Listening, Working
@@ -51,6 +53,11 @@ class _CallDecorator(Protocol):
     """A decorator that makes calls."""
 
     @overload
+    def __call__(  # type: ignore[overload-overlap]  # a plain function may return one too, and is none
+        self, function: Callable[P, AsyncIterator[R]], /
+    ) -> AppStream[P, R, AsyncIterator[R]]: ...
+
+    @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AppCall[P, R, Coroutine[Any, Any, R]]: ...
 
     @overload
@@ -89,6 +96,7 @@ class App:
     Attributes:
         tasks: The functions whose calls are tasks, by "queue:name"; declared ones too.
         calls: The functions that are called, by "target.name".
+        streams: Those that stream their values, likewise.
         listeners: The functions that receive broadcasts.
         middleware: The middleware around them.
 
@@ -109,6 +117,7 @@ class App:
         self.url = os.environ.get("REDPOLL_URL", _URL) if url is None else url
         self.tasks: dict[str, AppTask[..., Any, Any]] = {}
         self.calls: dict[str, AppCall[..., Any, Any]] = {}
+        self.streams: dict[str, AppStream[..., Any, Any]] = {}
         self.listeners: list[Listening] = []
         self._lifespan = lifespan
         self._options = options
@@ -250,6 +259,11 @@ class App:
         return made
 
     @overload
+    def call(  # type: ignore[overload-overlap]  # as above
+        self, function: Callable[P, AsyncIterator[R]], /
+    ) -> AppStream[P, R, AsyncIterator[R]]: ...
+
+    @overload
     def call(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AppCall[P, R, Coroutine[Any, Any, R]]: ...
 
     @overload
@@ -261,6 +275,8 @@ class App:
     def call(self, function: Any = None, /, *, target: str = "app", name: str | None = None) -> Any:
         """Make a function one that is called, and answers at once: ``await add.call(1, b=2)``.
 
+        The values of an asynchronous generator are streamed: ``async for prime in primes.stream(below=100)``.
+
         Args:
             function: The function.
             target: The target of its calls, as of `redpoll.bus.Rpc`; apps that serve one share its calls.
@@ -270,15 +286,21 @@ class App:
             ConfigError: A value cannot be, the name begins with an underscore, or the target has a function of it.
         """
 
-        def decorate(made: Callable[..., Any]) -> AppCall[..., Any, Any]:
+        def decorate(made: Callable[..., Any]) -> AppCall[..., Any, Any] | AppStream[..., Any, Any]:
             check_function("function", made, "decorate a function")
             check_subject("target", target)
-            call: AppCall[..., Any, Any] = AppCall(self._desk, made, made.__name__ if name is None else name, target)
+            kind: Any = AppStream if inspect.isasyncgenfunction(made) else AppCall
+            call: AppCall[..., Any, Any] | AppStream[..., Any, Any] = kind(
+                self._desk, made, made.__name__ if name is None else name, target
+            )
             if call.name.startswith("_"):
                 raise ConfigError("name", call.title, "begins with an underscore, and would not be served", "name=")
-            if call.title in self.calls:
+            if call.title in self.calls or call.title in self.streams:
                 raise ConfigError("name", call.title, "is the name of another function of the app", "name=")
-            self.calls[call.title] = call
+            if isinstance(call, AppStream):
+                self.streams[call.title] = call
+            else:
+                self.calls[call.title] = call
             return call
 
         return decorate if function is None else decorate(function)
@@ -353,7 +375,8 @@ class App:
         """
         if self._desk.bus is not None:
             raise UsageError("the app is started", "close it first")
-        for function in (*self.tasks.values(), *self.calls.values(), *(each.function for each in self.listeners)):
+        called = (*self.calls.values(), *self.streams.values())
+        for function in (*self.tasks.values(), *called, *(each.function for each in self.listeners)):
             function.shape  # noqa: B018  # what cannot be used is told here
         if bus is None:
             made = connect(self.url, **self._options)
@@ -376,6 +399,52 @@ class App:
         bus, self._desk.bus = self._desk.bus, None
         if bus is not None and self._owned:
             await bus.close(drain)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of this app in a thread without an event loop: ``task = app.wait(resize.submit("a.png"))``.
+
+        For programs of threads, as those of Django and Flask: everything of the app that is awaited can be waited for, in any
+        thread, ``app.wait(task.result(timeout=60))`` too. The first call connects, by a connection of its own on the loop
+        of `redpoll.blocking`, which lasts until the process ends, or the block of ``with app:``. A forked process connects
+        anew.
+
+        Args:
+            coroutine: The coroutine.
+
+        Returns:
+            Its result.
+
+        Raises:
+            UsageError: This thread runs an event loop, which would be blocked.
+            DialFailed: The engine was not reached in time.
+            Exception: The coroutine raised it.
+
+        Ctrl-C cancels the coroutine.
+        """
+        begun: list[bool] = []
+
+        def begin() -> Coroutine[Any, Any, T]:
+            begun.append(True)
+            return coroutine
+
+        try:
+            if asyncio._get_running_loop() is not None:
+                raise UsageError("this would block the thread of the event loop", "await it")
+            home = self._desk.home(lambda: connect(self.url, **self._options))
+            return wait(home, begin)
+        finally:
+            if not begun:
+                coroutine.close()
+
+    def __enter__(self) -> Self:
+        """Do nothing: `wait` connects."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connection of `wait`."""
+        self._desk.leave()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -413,7 +482,7 @@ class App:
         return Working(
             self._desk,
             [each for each in here if queues is None or each.queue in queues],
-            [] if queues is not None else list(self.calls.values()),
+            [] if queues is not None else [*self.calls.values(), *self.streams.values()],
             [] if queues is not None else self.listeners,
             [self],
             None if self._lifespan is None else self._lifespan(self),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import functools
+import os
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
 from redpoll.bus.app.middleware import Middleware, Proceed, Work, chain
 from redpoll.bus.app.shapes import Extra, Shape
@@ -18,7 +21,20 @@ from redpoll.bus.tasks import Chain, Group, Handle, Parts, Retry
 from redpoll.checks import is_async
 from redpoll.errors import BadPayload, RemoteError, UsageError
 
-__all__ = ["AppCall", "AppChain", "AppGroup", "AppTask", "Desk", "Function", "SubmitOptions"]
+if TYPE_CHECKING:
+    from redpoll.bus.threads.home import Home
+
+__all__ = [
+    "AppCall",
+    "AppChain",
+    "AppGroup",
+    "AppStream",
+    "AppTask",
+    "Desk",
+    "Function",
+    "StreamOptions",
+    "SubmitOptions",
+]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -59,16 +75,48 @@ class Desk:
         self.middleware = list(middleware)
         self.extra = extra
         self.bus: Bus | None = None
+        self._home: Home | None = None
+        self._owner = 0
+        self._lock = threading.Lock()
 
     def connected(self) -> Bus:
-        """Return the bus.
+        """Return the bus: that of threads on its own loop, the one of `App.start` elsewhere.
 
         Raises:
             UsageError: The app is not started.
         """
+        home = self._home
+        if home is not None and self._owner == os.getpid() and home.handover.is_here:
+            return home.bus
         if self.bus is None:
-            raise UsageError("the app is not started", "async with app: ...")
+            raise UsageError("the app is not started", "async with app: ..., or app.wait(…) without a loop")
         return self.bus
+
+    def home(self, connect: Callable[[], Bus]) -> Home:
+        """Return the bus of threads, which is connected when it is used first, and in each process anew."""
+        if self._owner != os.getpid():
+            # The lock may have been held as this process was forked.
+            self._lock, self._home, self._owner = threading.Lock(), None, os.getpid()
+        with self._lock:
+            if self._home is None:
+                # Imported where it is used: a program on a loop needs no thread.
+                from redpoll.bus.threads.home import Home
+
+                home = Home(connect())
+                home.enter()
+                atexit.register(home.close, 0.0)
+                self._home = home
+            return self._home
+
+    def leave(self) -> None:
+        """Close the bus of threads, if there is one here."""
+        if self._owner != os.getpid():
+            return
+        with self._lock:
+            home, self._home = self._home, None
+        if home is not None:
+            atexit.unregister(home.close)
+            home.close(0.0)
 
     @property
     def text(self) -> bool:
@@ -345,11 +393,71 @@ class AppCall(Function, Generic[P, R, C]):
         try:
             answer = await self._desk.connected().rpc.call(self.target, self.name, values, **work.options)
         except RemoteError as error:
-            if error.kind == BadPayload.__name__:
-                raise BadPayload("typed", error.text.partition("'typed': ")[2] or error.text) from error
-            raise
+            raise _refused(error) from error
         return self.shape.result(answer)
 
     async def _last_cast(self, work: Work) -> None:
         values = self.shape.to_wire(work.arguments, text=self._desk.text)
         await self._desk.connected().rpc.cast(self.target, self.name, values, **work.options)
+
+
+class StreamOptions(TypedDict, total=False):
+    """Options of a stream, as of `redpoll.bus.Rpc.stream`."""
+
+    timeout: float | None
+    wait: float
+    headers: Mapping[str, Any] | None
+
+
+class AppStream(Function, Generic[P, R, C]):
+    """An asynchronous generator that others call, and whose values are streamed to them. Made by `App.call`.
+
+    It is called as the function that it is. Errors of `stream` are those of `redpoll.bus.Rpc.stream`, and `BadPayload` as for
+    `AppCall`.
+
+    Attributes:
+        target: The target of its calls.
+        options: The options of its calls.
+    """
+
+    def __init__(self, desk: Desk, function: Callable[..., Any], name: str, target: str) -> None:
+        super().__init__(desk, function, name, f"{target}.{name}")
+        self.target = target
+        self.options: StreamOptions = {}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        """Call the function itself, here."""
+        found: C = self.function(*args, **kwargs)
+        return found
+
+    def prepare(self, **options: Unpack[StreamOptions]) -> AppStream[P, R, C]:
+        """Return the same stream with options: ``primes.prepare(timeout=3).stream(below=100)``.
+
+        Args:
+            **options: Those of `redpoll.bus.Rpc.stream`: timeout, wait, headers.
+        """
+        made = copy.copy(self)
+        made.options = {**self.options, **options}
+        return made
+
+    async def stream(self, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
+        """Call it at a server, and iterate over its values as they come; the server waits for a caller that is slow.
+
+        Leaving the loop stops the server; leave by `contextlib.aclosing` where the loop may be left early. The call does not
+        go through the middleware of submitting.
+        """
+        values = self.shape.to_wire(self.shape.bind(args, kwargs), text=self._desk.text)
+        parts = self._desk.connected().rpc.stream(self.target, self.name, values, **self.options)
+        async with aclosing(parts):
+            try:
+                async for each in parts:
+                    yield self.shape.result(each)
+            except RemoteError as error:
+                raise _refused(error) from error
+
+
+def _refused(error: RemoteError) -> Exception:
+    """Return the error of a call: `BadPayload` again, where the server could not read its arguments."""
+    if error.kind != BadPayload.__name__:
+        return error
+    return BadPayload("typed", error.text.partition("'typed': ")[2] or error.text)

@@ -92,6 +92,9 @@ class Shape:
                 self._wanted[name] = hint, parameter.default is not parameter.empty
         self.names = tuple(self._wanted)
         self._result = hints.get("return", Any)
+        if inspect.isasyncgenfunction(function):
+            # What it yields.
+            self._result = next(iter(get_args(self._result)), Any)
         if msgspec is None:
             for hint in (*(each for each, _ in self._wanted.values()), self._result):
                 _check_carried(title, hint)

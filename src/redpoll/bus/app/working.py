@@ -6,14 +6,14 @@ import asyncio
 import contextvars
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from functools import partial
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from redpoll.bus.app.functions import AppCall, AppTask, Desk, Function
+from redpoll.bus.app.functions import AppCall, AppStream, AppTask, Desk, Function
 from redpoll.bus.app.middleware import Proceed, Work, chain
 from redpoll.bus.awaitables import called, close_all
 from redpoll.bus.broadcast import Broadcast, BroadcastSubscription
@@ -56,7 +56,7 @@ class Working:
         self,
         desk: Desk,
         tasks: Sequence[AppTask[..., Any, Any]],
-        calls: Sequence[AppCall[..., Any, Any]],
+        calls: Sequence[AppCall[..., Any, Any] | AppStream[..., Any, Any]],
         listeners: Sequence[Listening],
         values: Iterable[object],
         lifespan: AbstractAsyncContextManager[Any] | None,
@@ -195,8 +195,18 @@ class Working:
 
     # -- calls and broadcasts
 
-    def _endpoint(self, call: AppCall[..., Any, Any]) -> Callable[..., Awaitable[Any]]:
+    def _endpoint(self, call: AppCall[..., Any, Any] | AppStream[..., Any, Any]) -> Callable[..., Any]:
         handling = self.handling(call)
+        if isinstance(call, AppStream):
+
+            @expected_exceptions(BadPayload)
+            async def streaming(**values: Any) -> AsyncGenerator[Any, None]:
+                parts = await handling(Work("call", call.title, call.shape.arguments(values)))
+                async with aclosing(parts):
+                    async for each in parts:
+                        yield call.shape.to_wire(each, text=self._desk.text)
+
+            return streaming
 
         # Of the caller, and no failure of this server.
         @expected_exceptions(BadPayload)
@@ -229,6 +239,8 @@ class Working:
             values = work.arguments
             if given:
                 values = {**values, **{name: find(work) for name, find in given.items()}}
+            if isinstance(function, AppStream):
+                return call(**values)
             if function.is_async:
                 return await call(**values)
             # The thread has the context of the handler: its headers, and whether it is still wanted.
