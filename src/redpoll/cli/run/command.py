@@ -87,7 +87,10 @@ def _show(app: App, output: Output) -> None:
         times = None if task.every is None else task.every.cron or f"every {task.every.every:g} s"
         kind = "declared" if task.declared else "task" if times is None else "schedule"
         found.append({"kind": kind, "name": task.title, "times": times, "function": task})
-    found += [{"kind": "call", "name": each.title, "times": None, "function": each} for each in (*app.calls.values(), *app.streams.values())]
+    found += [
+        {"kind": "call", "name": each.title, "times": None, "function": each}
+        for each in (*app.calls.values(), *app.streams.values())
+    ]
     found += [
         {"kind": "listener", "name": each.subject, "times": None, "function": each.function} for each in app.listeners
     ]
