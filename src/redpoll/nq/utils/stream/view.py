@@ -238,7 +238,10 @@ class Stream(io.BufferedIOBase):
         return lines  # type: ignore[return-value]
 
     write = writeview
+    """Append the memory of an object, not copied; return its number of bytes."""
+
     writelines = writeviews  # type: ignore[assignment]
+    """Append the memory of objects, not copied; return their number of bytes."""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Drop `offset` bytes, or all if there are fewer; return their number.
@@ -281,13 +284,28 @@ class Stream(io.BufferedIOBase):
         return cls.frombuffer(buffer)
 
     tobytes = __bytes__
+    """Return the content as bytes, a copy; it is removed from the stream."""
+
     nchunks = property(__len__)
+    """The number of views."""
+
     readchunk = readview
+    """Same as `readview`."""
+
     readchunks = readviews
+    """Same as `readviews`."""
+
     unreadchunk = unreadview
+    """Same as `unreadview`."""
+
     writechunk = writeview
+    """Same as `writeview`."""
+
     writechunks = writeviews
+    """Same as `writeviews`."""
+
     unwritechunk = unwriteview
+    """Same as `unwriteview`."""
 
     def empty(self) -> bool:
         """Return True if there is nothing to read."""
