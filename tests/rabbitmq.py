@@ -65,10 +65,10 @@ class Broker:
         self.permit(name)
         return url.replace("guest:guest", f"{name}:secret")
 
-    def permit(self, user: str, read: str = ".*") -> None:
-        """Let a user do all, but read from what the expression matches alone."""
+    def permit(self, user: str, read: str = ".*", configure: str = ".*") -> None:
+        """Let a user do all, but read from and configure what the expressions match alone."""
         self.server.evaluate(
-            f'rabbit_auth_backend_internal:set_permissions(<<"{user}">>, <<"{self._name}">>, <<".*">>, <<".*">>, '
+            f'rabbit_auth_backend_internal:set_permissions(<<"{user}">>, <<"{self._name}">>, <<"{configure}">>, <<".*">>, '
             f'<<"{read}">>, <<"tests">>)'
         )
 

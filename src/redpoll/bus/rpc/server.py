@@ -21,7 +21,7 @@ from redpoll.bus.records import Event
 from redpoll.bus.rpc.endpoints import Endpoints, Method, MethodKind
 from redpoll.bus.rpc.target import Target, queue_name, queue_spec, subject_name
 from redpoll.bus.service import FUTURES, Service, Source
-from redpoll.errors import RedpollError, RemoteError, ResultTooLarge
+from redpoll.errors import RedpollError, RemoteError, ResultTooLarge, UnknownTask, Unsupported
 from redpoll.node.reports import Repeated
 
 __all__ = ["CREDIT", "METHOD", "MONITOR", "NAMESPACE", "NUMBER", "VERSION", "WINDOW", "Server"]
@@ -342,10 +342,17 @@ class _Looks:
     async def _look(self) -> None:
         delivery = self._call.delivery
         try:
-            if delivery is not None and not (await self._engine.lookup(delivery.id)).watched:
+            if delivery is not None and await self._is_gone(delivery):
                 self._call.cancelled("its caller is gone")
                 return
         except RedpollError:
             pass  # where the engine knows the call no more, it ends it
         self._task = None
         self._arm()
+
+    async def _is_gone(self, delivery: Delivery) -> bool:
+        try:
+            return not (await self._engine.lookup(delivery.id)).watched
+        except (Unsupported, UnknownTask):
+            # A sign of life has no way to a caller that is gone: the next one is refused.
+            return not delivery.progress(_BEAT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import redpoll
 from redpoll.bus import Bus, Envelope, Outcome, OutcomeKind, Payloads, QueueSpec
 from redpoll.bus.engines.amqp.engine import AmqpEngine
 from redpoll.bus.engines.amqp.link import Channel, Rejected
+from redpoll.bus.engines.amqp.publishing import Sending
 from redpoll.bus.engines.amqp.session import Entity
+from redpoll.bus.engines.amqp.wire import Properties
 from redpoll.bus.state import EngineState
-from redpoll.errors import DialFailed, NotAuthorized, NotConfirmed, SpecConflict, Unsupported
+from redpoll.errors import DialFailed, NotAuthorized, NotConfirmed, QueueEmpty, SpecConflict, Unsupported
 from redpoll.testing.certificates import Certificates
 from redpoll.testing.conformance import Recorder
 from tests.bus.engines.amqp.support import elapse
@@ -252,6 +255,166 @@ async def test_an_exclusive_one_that_is_cancelled_leaves_nothing(
         assert beginning.cancelled()
         await until(lambda: not [each for each in rabbitmq.queues() if "exclusive" in each], "the end of its lock")
         assert (await engine_of(other).consume("q", exclusive=True)).active
+
+
+def channels(bus: Bus) -> int:
+    """Return how many channels a bus has."""
+    session = engine_of(bus).session
+    return sum(len(each._channels) for each in {session.outgoing, session.incoming})
+
+
+async def test_no_channel_is_left_of_what_was_cancelled(rabbitmq: Broker) -> None:
+    """Consumers, subscriptions and takes that are cancelled as they begin or end leave no channel open, nor do many takes."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine = engine_of(bus)
+        await engine.declare(QueueSpec("q"))
+
+        async def empty(timeout: float) -> None:
+            with pytest.raises(QueueEmpty):
+                await engine.take("q", timeout=timeout)
+
+        await empty(0)
+        before = channels(bus)
+        await asyncio.gather(*(empty(0) for _ in range(20)))
+        engine._getting.abandon()  # type: ignore[union-attr]
+        await until(lambda: engine._getting is None or engine._getting.error is not None, "the end of their channel")
+        await asyncio.gather(*(empty(0) for _ in range(20)))
+        await until(lambda: channels(bus) <= before, "the end of channels that takes opened")
+        for turns in range(1, 12):
+            consumer, other = await engine.consume("q"), await engine.consume("q")
+            subscription = await engine.subscribe(["s"])
+            foreign = await engine.foreign.consume("q")
+            await other.close()
+            cancelled: list[asyncio.Future[Any]] = [
+                asyncio.ensure_future(each)
+                for each in (
+                    consumer.close(),
+                    subscription.close(),
+                    foreign.close(),
+                    empty(10),
+                    engine.consume("q"),
+                    engine.subscribe(["s"]),
+                )
+            ]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for each in cancelled:
+                each.cancel()
+            await asyncio.wait(cancelled)
+            for each in cancelled[4:]:
+                if not each.cancelled() and each.exception() is None and (found := each.result()) is not None:
+                    await found.close()
+        await until(lambda: channels(bus) <= before, "the end of channels of what was cancelled")
+
+
+async def test_no_channel_is_left_of_what_the_server_ended(rabbitmq: Broker) -> None:
+    """Where the queues of the inbox and of the will are deleted, their channels end, and what was there is forgotten."""
+    got: list[int] = []
+
+    async def serve(value: int) -> int:
+        got.append(value)
+        return value
+
+    async with redpoll.connect(rabbitmq.url) as bus, bus.rpc.serve("calls", serve):
+        assert await bus.rpc.call("calls", None, 1, timeout=10) == 1
+        engine = engine_of(bus)
+        inbox, will = engine.inbox, engine.desk.will
+        handle = await bus.tasks.submit(1, queue="q")
+        delivery = await engine.take("q", timeout=10)
+        assert await delivery.accept()
+        assert will._held
+        before = channels(bus)
+        first = inbox._channel, will._channel
+        for name in (inbox.name, will._name):
+            await engine.session.ask("queue.delete", 0, name, 0)
+        await until(lambda: inbox._channel not in (None, first[0]), "another channel of the inbox")
+        await until(lambda: will._channel not in (None, first[1]), "another channel of the will")
+        await until(lambda: channels(bus) <= before, "the end of the channels before")
+        assert not will._held
+        await delivery.ack(Outcome(OutcomeKind.RESULT, pack(2)))
+        assert await asyncio.wait_for(handle.result(), 10) == 2
+        assert await bus.rpc.call("calls", None, 2, timeout=10) == 2
+
+
+async def test_a_channel_that_is_left_ends_its_own_messages_alone(rabbitmq: Broker) -> None:
+    """Where the server ends the channel on which was published before, what is under way on the new one is confirmed."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine = engine_of(bus)
+        publisher, link = engine.publisher, engine.session.outgoing
+        await engine.declare(QueueSpec("q"))
+        old = publisher._channel
+        assert old is not None
+        held: list[bytes] = []
+        write = link.write
+        # What goes to the old one stays here.
+        link.write = lambda *parts: held.extend(bytes(each) for each in parts)  # type: ignore[method-assign]
+        lost = Sending("", "q", Properties(), b"lost", mandatory=True)
+        again = Sending("", "q", Properties(), b"again", mandatory=True, again=True)
+        publisher.send(lost)
+        publisher.send(again)
+        link.write = write  # type: ignore[method-assign]
+        renewing = asyncio.ensure_future(publisher._renew())
+        await until(lambda: publisher._channel not in (None, old), "the new channel")
+        link.write = lambda *parts: held.extend(bytes(each) for each in parts)  # type: ignore[method-assign]
+        kept = Sending("", "q", Properties(), b"kept", mandatory=True)
+        publisher.send(kept)
+        link.write = write  # type: ignore[method-assign]
+        old._end(Rejected(404, "NOT_FOUND - no exchange"))
+        with pytest.raises(NotConfirmed):
+            await lost
+        assert not kept.ended
+        assert publisher._channel is not None
+        assert publisher._channel.usable
+        publisher._confirmed(publisher._offset, 1, False, True)
+        await kept
+        assert not again.ended
+        assert publisher._sent_bytes == len(b"again")
+        publisher._confirmed(publisher._offset, 2, False, True)
+        await again
+        await renewing
+
+
+async def test_who_may_not_configure_locks_sees_them(rabbitmq: Broker) -> None:
+    """A user without permission for the names of locks consumes, unless another program does so exclusively."""
+    url = rabbitmq.user("reader", rabbitmq.url)
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(url) as other:
+        await engine_of(bus).declare(QueueSpec("q"))
+        await engine_of(other).inspect("q")
+        rabbitmq.permit("reader", configure="^(?!redpoll[.]exclusive[.]).*")
+        alone = await engine_of(bus).consume("q", exclusive=True)
+        with pytest.raises(SpecConflict):
+            await engine_of(other).consume("q")
+        await alone.close()
+        assert (await engine_of(other).consume("q")).active
+
+
+async def test_a_stream_whose_caller_was_killed(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that waits ends at its server once the inbox of its caller is gone; one of a caller that lives goes on."""
+    monkeypatch.setattr("redpoll.bus.engines.amqp.inbox._KEPT", 1.0)
+    monkeypatch.setattr("redpoll.bus.rpc.server.LOOK", 0.05)
+    left: list[str] = []
+
+    class Endpoint:
+        async def wait(self, name: str) -> AsyncIterator[int]:
+            """Send one part, and the next one never."""
+            try:
+                yield 1
+                await asyncio.Event().wait()
+            finally:
+                left.append(name)
+
+    async with redpoll.connect(rabbitmq.url) as bus, bus.rpc.serve("s", Endpoint()):
+        dead = await redpoll.connect(rabbitmq.url).__aenter__()
+        async with redpoll.connect(rabbitmq.url) as caller:
+            lasting = caller.rpc.stream("s", "wait", {"name": "lives"})
+            assert await anext(lasting) == 1
+            killed = dead.rpc.stream("s", "wait", {"name": "killed"})
+            assert await anext(killed) == 1
+            engine_of(dead).abort()
+            await until(lambda: left, "the end of the stream")
+            assert left == ["killed"]
+            await lasting.aclose()
+        await dead.close()
 
 
 async def test_a_task_is_taken_as_the_connection_is_lost(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

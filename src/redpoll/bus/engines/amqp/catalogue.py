@@ -31,6 +31,8 @@ __all__ = ["Catalogue"]
 
 _log = logging.getLogger("redpoll.bus")
 
+#: Records that the stream does not have yet: the oldest is forgotten, as a broker has no more queues.
+_UNWRITTEN: Final = 100_000
 #: Records under way from the server.
 _PREFETCH: Final = 500
 #: Seconds that starting waits for the records that there are.
@@ -246,6 +248,13 @@ class Catalogue:
 
     def _note(self, change: str, name: str, spec: QueueSpec | None) -> str:
         number = uuid.uuid4().hex
+        if change != "new":
+            # It counts whatever was written before it.
+            for each in [each for each, record in self._unwritten.items() if record["name"] == name]:
+                del self._unwritten[each]
+        if len(self._unwritten) >= _UNWRITTEN:
+            forgotten = self._unwritten.pop(next(iter(self._unwritten)))
+            _log.warning("the list of queues takes no records: that of %r is not written", forgotten["name"])
         self._unwritten[number] = {"change": change, "name": name, "spec": None if spec is None else asdict(spec)}
         if self._channel is not None:
             self._send(number)

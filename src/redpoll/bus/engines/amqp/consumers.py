@@ -96,10 +96,10 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             self._desk.session.spawn(self._adjust())
 
     async def close(self) -> None:
-        """Take no more."""
+        """Take no more. Cancelled, it ends nevertheless."""
         if not self._closed:
             self._stop()
-            await self._leave()
+            await asyncio.wait((self._desk.session.spawn(self._leave()),))
 
     # -- on the server
 
@@ -156,7 +156,20 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         except Rejected as error:
             if error.code in {405, 406}:
                 raise _occupied(self.queue) from error
-            raise
+            if error.code != 403:
+                raise
+            # Deleting needs permission to configure the name. Looking needs none, and costs a channel where there is none.
+            await self._look_at_lock()
+
+    async def _look_at_lock(self) -> None:
+        try:
+            await self._desk.session.ask("queue.declare", 0, t.lock(self.queue).name, 1, {})
+        except Rejected as error:
+            if error.code == 404:
+                return
+            if error.code != 405:
+                raise
+        raise _occupied(self.queue)
 
     def suspend(self, _: Exception) -> None:
         """Note that its deliveries are lost."""

@@ -426,7 +426,12 @@ class AmqpEngine(AmqpQueues):
         await self.session.linked()
         await self.inbox.hear(queue)
         if self._getting is None or self._getting.error is not None:
-            self._getting = await self.session.incoming.channel(self._ungotten)
+            channel = await self.session.incoming.channel(self._ungotten)
+            if self._getting is None or self._getting.error is not None:
+                self._getting = channel
+            else:
+                # Another call was faster.
+                channel.retire()
         channel = self._getting
         spec = self.catalogue.specs.get(queue)
         for level in [queue] if spec is None else t.levels(spec):

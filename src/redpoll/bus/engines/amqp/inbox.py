@@ -101,10 +101,10 @@ class Inbox:
         """Declare the queue, and consume it."""
         if not await self._there():
             await self._declare()
-        channel = await self._session.incoming.channel(self._closed)
-        await channel.ask("basic.qos", 0, _PREFETCH, 0)
-        self._channel = channel
-        await channel.consume(self.name, "inbox", self._came, self._cancelled)
+        async with self._session.incoming.opening(self._closed) as channel:
+            await channel.ask("basic.qos", 0, _PREFETCH, 0)
+            self._channel = channel
+            await channel.consume(self.name, "inbox", self._came, self._cancelled)
 
     async def _there(self) -> bool:
         """Return True if the queue is still there: binding it again may wait for a server that has just gone."""
@@ -133,6 +133,9 @@ class Inbox:
             self._session.restore_soon(self, str(error))
 
     def _cancelled(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.abandon()
         self._session.restore_soon(self, "the server ended its consumer")
 
     async def hear(self, queue: str) -> None:

@@ -241,7 +241,7 @@ class Channel:
     def _look_retired(self) -> None:
         if self._retired and not self._open and self.error is None and not self._closing:
             self._retired = False
-            self._say_close().add_done_callback(self._retire)
+            self._say_close()
 
     def abandon(self) -> None:
         """Close it at once, without waiting for that; open deliveries go back."""
@@ -257,18 +257,12 @@ class Channel:
         self._settled.clear()
         return closing
 
-    def _retire(self, asked: asyncio.Future[tuple[Any, ...]]) -> None:
-        if not asked.cancelled() and asked.exception() is None:
-            self._end(Broken("the channel was closed"), told=False)
-            self.link.release(self)
-
     async def close(self) -> None:
         """Close it."""
         if self.error is None and not self._closing:
+            # Cancelled, it is closed nevertheless.
             with suppress(Rejected, Broken):
-                await self._say_close()
-            self._end(Broken("the channel was closed"), told=False)
-            self.link.release(self)
+                await asyncio.shield(self._say_close())
 
     # -- for the link
 
@@ -297,6 +291,10 @@ class Channel:
             self.link.write(encode(self.number, "channel.close-ok"))
             self.link.release(self)
             self._end(Rejected(arguments[0], arguments[1]))
+        elif name == "channel.close-ok":
+            # RabbitMQ leaves requests before that unanswered which other processes of its own carry out, as basic.consume.
+            self._end(Broken("the channel was closed"), told=False)
+            self.link.release(self)
         elif name == "channel.flow":
             self.link.write(encode(self.number, "channel.flow-ok", arguments[0]))
         elif self._asked:

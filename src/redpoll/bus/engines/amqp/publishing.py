@@ -116,14 +116,15 @@ class Sending:
 
     Attributes:
         sent: True once it is on its way.
+        channel: The channel that it was sent on last.
         ended: True once its end is known.
         error: Its end, where it failed.
         tries: How often the server has not taken it.
     """
 
     __slots__ = (
-        "_future", "_then", "again", "body", "ended", "error", "exchange", "key", "mandatory", "properties", "sent",
-        "since", "tries",
+        "_future", "_then", "again", "body", "channel", "ended", "error", "exchange", "key", "mandatory", "properties",
+        "sent", "since", "tries",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +145,7 @@ class Sending:
         self.mandatory = mandatory
         self.again = again
         self.sent = False
+        self.channel: Channel | None = None
         self.ended = False
         self.since = 0.0
         self.tries = 0
@@ -273,6 +275,7 @@ class Publisher:
 
     def _write(self, channel: Channel, sending: Sending) -> None:
         sending.sent = True
+        sending.channel = channel
         sending.since = self._loop.time()
         self._sent_bytes += len(sending.body)
         tag = channel.publish(sending.exchange, sending.key, sending.properties, sending.body, sending.mandatory)
@@ -290,8 +293,10 @@ class Publisher:
 
     async def restore(self) -> None:
         """Open its channel, and send what waits."""
-        channel = await self._session.outgoing.channel(self._closed)
-        await channel.ask("confirm.select", 0)
+        opened: list[Channel] = []
+        async with self._session.outgoing.opening(lambda error: self._closed(opened, error)) as channel:
+            opened.append(channel)
+            await channel.ask("confirm.select", 0)
         self._offset = offset = self._last
         channel.confirmed = lambda tag, multiple, taken: self._confirmed(offset, tag, multiple, taken)
         channel.returned = self._returned
@@ -317,9 +322,13 @@ class Publisher:
     def suspend(self, error: Exception) -> None:
         """Settle what was sent: it is not known whether it arrived."""
         self._channel = None
-        open_ones, self.unconfirmed, self._sent_bytes = self.unconfirmed, {}, 0
+        self._settle(list(self.unconfirmed), error)
+
+    def _settle(self, numbers: list[int], error: Exception) -> None:
         again: dict[Sending, None] = {}
-        for sending in open_ones.values():
+        for number in numbers:
+            sending = self.unconfirmed.pop(number)
+            self._sent_bytes -= len(sending.body)
             if sending.again:
                 again[sending] = None
                 self._waiting_bytes += len(sending.body)
@@ -352,11 +361,17 @@ class Publisher:
         self._waiting.clear()
         self.held.clear()
 
-    def _closed(self, error: Exception) -> None:
-        if isinstance(error, Rejected):
-            # Of this channel alone: an exchange is missing, or not allowed.
-            self.suspend(error)
+    def _closed(self, opened: list[Channel], error: Exception) -> None:
+        if not opened or not isinstance(error, Rejected):
+            return
+        # Of this channel alone: an exchange is missing, or not allowed.
+        (channel,) = opened
+        self._settle([number for number, each in self.unconfirmed.items() if each.channel is channel], error)
+        if channel is self._channel:
+            self._channel = None
             self._session.restore_soon(self, str(error))
+        else:
+            self.resume()
 
     def _confirmed(self, offset: int, tag: int, multiple: bool, taken: bool) -> None:
         end = offset + tag

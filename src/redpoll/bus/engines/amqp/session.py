@@ -281,13 +281,14 @@ class Session:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def spawn(self, coroutine: Coroutine[Any, Any, object]) -> None:
+    def spawn(self, coroutine: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
         """Run something beside all else, until the session is closed. What it raises is logged."""
         task = with_owner(self._loop.create_task(self._quietly(coroutine)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # One that is cancelled before it begins has not begun this either.
         task.add_done_callback(lambda _: coroutine.close())
+        return task
 
     async def _quietly(self, coroutine: Coroutine[Any, Any, object]) -> None:
         try:

@@ -48,9 +48,9 @@ class Will:
         # A new one each time: the last one may be away with its server.
         self._name = f"{self._first}.{self._session.generation}"
         await self._session.declare_queue(will(self._name, _KEPT))
-        channel = await self._session.incoming.channel(self._closed)
-        self._channel = channel
-        await channel.consume(self._name, "will", self._came, self._cancelled)
+        async with self._session.incoming.opening(self._closed) as channel:
+            self._channel = channel
+            await channel.consume(self._name, "will", self._came, self._cancelled)
 
     def suspend(self, _: Exception) -> None:
         """Note that what it held has reached the publishers."""
@@ -63,7 +63,11 @@ class Will:
             self._session.restore_soon(self, str(error))
 
     def _cancelled(self) -> None:
-        self._session.restore_soon(self, "the server ended its consumer")
+        error, channel = Rejected(404, "the server ended its consumer"), self._channel
+        self.suspend(error)
+        if channel is not None:
+            channel.abandon()
+        self._session.restore_soon(self, str(error))
 
     def _came(self, content: Content) -> None:
         name = content.properties.message_id or ""

@@ -125,7 +125,13 @@ class ForeignConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Receive no more. Messages that were not handed out go back; open ones can still be acknowledged."""
+        """Receive no more. Messages that were not handed out go back; open ones can still be acknowledged.
+
+        Cancelled, it ends nevertheless.
+        """
+        await asyncio.wait((self.leave(),))
+
+    async def _close(self) -> None:
         self._closed = True
         self._session.discard(self)
         channel, self._channel = self._channel, None
@@ -139,9 +145,9 @@ class ForeignConsumer:
             channel.retire()
         self._feed.end()
 
-    def leave(self) -> None:
+    def leave(self) -> asyncio.Task[None]:
         """Close it without waiting for that."""
-        self._session.spawn(self.close())
+        return self._session.spawn(self._close())
 
     # -- of `Entity`
 
