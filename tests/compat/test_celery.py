@@ -260,6 +260,23 @@ def test_results_of_an_iterator_of_ids(app: Any) -> None:
     assert {name: meta["result"] for name, meta in found.items()} == {"one": "one", "two": "two"}
 
 
+def test_updates_that_nobody_reads_are_few(app: Any) -> None:
+    """Of the states of a task that come while its results are not read, the last one is kept, and read."""
+    backend = app.backend
+    backend.store_result("two", 2, "SUCCESS")
+    coming = backend._ready(["one", "two"], PATIENCE, None, None)
+    assert next(coming)[0] == "two"
+    for number in range(50):
+        backend.store_result("one", {"done": number}, "STARTED")
+    backend.store_result("one", 1, "SUCCESS")
+    # Over the same link: what was stored before has come then.
+    assert backend.get(backend.get_key_for_task("one"))
+    assert coming.gi_frame.f_locals["coming"].qsize() <= 2
+    name, meta = next(coming)
+    assert (name, meta["result"]) == ("one", 1)
+    coming.close()
+
+
 def test_results_expire_and_are_forgotten(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result is there until it is forgotten, or older than `result_expires`; one that comes late ends no waiting."""
     backend = app.backend

@@ -6,6 +6,7 @@ aiida-core 2.9.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -28,10 +29,13 @@ class _Resources:
 
     def __init__(self) -> None:
         self.communicator: RmqThreadCommunicator | None = None
+        # Reentrant: the garbage collector may close it anywhere.
+        self.lock = threading.RLock()
 
     def close(self) -> None:
         """Close the communicator, if there is one."""
-        communicator, self.communicator = self.communicator, None
+        with self.lock:
+            communicator, self.communicator = self.communicator, None
         if communicator is not None:
             communicator.close()
 
@@ -72,19 +76,21 @@ class RedpollBroker(Broker):  # type: ignore[misc]  # aiida-core is not there wh
             ConfigError: The URL cannot be.
             DialFailed: The engine was not reached.
         """
-        if self._resources.communicator is None:
-            self._resources.communicator = RmqThreadCommunicator(
-                self._url,
-                message_exchange=f"{self._prefix}.messages",
-                task_exchange=f"{self._prefix}.tasks",
-                task_queue=self._queue,
-                task_prefetch_count=get_config_option("daemon.worker_process_slots"),
-                encoder=partial(serialize.serialize, encoding="utf-8"),
-                decoder=serialize.deserialize_unsafe,
-                testing_mode=self._profile.is_test_profile,
-                async_task_timeout=get_config_option("broker.task_timeout"),
-            )
-        return self._resources.communicator
+        resources = self._resources
+        with resources.lock:
+            if resources.communicator is None:
+                resources.communicator = RmqThreadCommunicator(
+                    self._url,
+                    message_exchange=f"{self._prefix}.messages",
+                    task_exchange=f"{self._prefix}.tasks",
+                    task_queue=self._queue,
+                    task_prefetch_count=get_config_option("daemon.worker_process_slots"),
+                    encoder=partial(serialize.serialize, encoding="utf-8"),
+                    decoder=serialize.deserialize_unsafe,
+                    testing_mode=self._profile.is_test_profile,
+                    async_task_timeout=get_config_option("broker.task_timeout"),
+                )
+            return resources.communicator
 
     def iterate_tasks(self) -> Iterator[RmqThreadIncomingTask]:
         """Iterate over the tasks that no worker has; those without an outcome go back at the end."""

@@ -90,22 +90,37 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
         waiting = {self.get_key_for_task(each): bytes_to_str(each) for each in ids}
         if not waiting:
             return
-        coming: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        # The last event of each subject, and the subjects whose events are to be read, in order.
+        last: dict[str, Event] = {}
+        queued: set[str] = set()
+        coming: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+        def take(event: Event) -> None:
+            last[event.subject] = event
+            if event.subject not in queued:
+                queued.add(event.subject)
+                coming.put(event.subject)
+
         end = None if timeout is None else time.monotonic() + timeout
-        watched = self._bus.run(lambda side: watch(side.engine, list(map(_subject, waiting)), coming.put))
+        watched = self._bus.run(lambda side: watch(side.engine, list(map(_subject, waiting)), take))
         try:
             while waiting:
                 left = max(0.0, end - time.monotonic()) if end is not None else None
                 pause = min(each for each in (left, interval or 0.5) if each is not None)
                 try:
-                    event = coming.get(timeout=pause)
+                    subject = coming.get(timeout=pause)
                 except queue.Empty:
                     if left is not None and left <= pause:
                         raise CeleryTimeoutError("The operation timed out.") from None
                     if on_interval is not None:
                         on_interval()
                     continue
-                value, key = value_of(event), event.subject.removeprefix(_PREFIX)
+                # In this order: what comes from now on is read now, or queued again.
+                queued.discard(subject)
+                event = last.pop(subject, None)
+                if event is None:
+                    continue
+                value, key = value_of(event), subject.removeprefix(_PREFIX)
                 meta = None if value is None else self.decode_result(value)
                 if meta is not None and meta["status"] in states.READY_STATES and key in waiting:
                     yield waiting.pop(key), meta

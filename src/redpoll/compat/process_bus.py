@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -11,7 +12,7 @@ from redpoll.blocking.verbs import wait
 from redpoll.bus.bus import Bus, connect
 from redpoll.bus.threads.home import Home
 from redpoll.errors import Closed
-from redpoll.platforms import forks
+from redpoll.platforms import after_fork
 
 __all__ = ["ProcessBus"]
 
@@ -33,11 +34,11 @@ class ProcessBus(Generic[SideT]):
         self._url = url.removeprefix("redpoll+")
         self._make = side
         self._options = options
-        self._renew()
+        self.renew()
+        _all.add(self)
 
-    def _renew(self) -> None:
-        # What a fork inherits is left as it is: another thread of the parent may have held the lock.
-        self._fork = forks.number
+    def renew(self) -> None:
+        """Begin anew, in a forked child: what it inherits is left as it is, and another thread may have held the lock."""
         self._lock = threading.Lock()
         self._entered: tuple[Home, SideT] | None = None
 
@@ -48,8 +49,6 @@ class ProcessBus(Generic[SideT]):
             DialFailed: The engine was not reached in time, where ``wait=True`` is not among the options.
             ConfigError: The URL or an option cannot be.
         """
-        if self._fork != forks.number:
-            self._renew()
         entered = self._entered
         if entered is None:
             with self._lock:
@@ -63,7 +62,7 @@ class ProcessBus(Generic[SideT]):
     @property
     def entered(self) -> bool:
         """True if this process has connected."""
-        return self._fork == forks.number and self._entered is not None
+        return self._entered is not None
 
     def run(self, method: Callable[Concatenate[SideT, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a coroutine method of the object on the loop, and wait for its result; Ctrl-C cancels it."""
@@ -72,7 +71,7 @@ class ProcessBus(Generic[SideT]):
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Call a plain function on the loop, soon, where this process is connected; its exceptions are logged."""
-        entered = self._entered if self._fork == forks.number else None
+        entered = self._entered
         if entered is not None:
             with suppress(Closed):
                 entered[0].handover.post(function, args)
@@ -83,9 +82,19 @@ class ProcessBus(Generic[SideT]):
         Args:
             drain: Seconds to wait for open deliveries.
         """
-        if self._fork != forks.number:
-            self._renew()
         with self._lock:
             entered, self._entered = self._entered, None
         if entered is not None:
             entered[0].close(drain)
+
+
+_all: weakref.WeakSet[ProcessBus[Any]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # Here, as a child has one thread yet: two that noticed it later would each begin anew.
+    for each in _all:
+        each.renew()
+
+
+after_fork(_after_fork)

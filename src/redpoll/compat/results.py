@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from redpoll.bus.awaitables import close_all
 from redpoll.bus.engine import Engine, EventSink, Subscription
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.records import Event
@@ -51,8 +52,7 @@ async def watch(engine: Engine, subjects: Sequence[str], sink: EventSink) -> lis
 
 async def leave(subscriptions: Iterable[Subscription]) -> None:
     """Take no more."""
-    for each in subscriptions:
-        await each.close()
+    await close_all(each.close() for each in subscriptions)
 
 
 async def fetch(engine: Engine, subjects: Sequence[str]) -> list[bytes | None]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +15,7 @@ from aiida.brokers.broker import Broker
 
 from redpoll.compat import aiida
 from redpoll.compat.aiida import RedpollBroker
+from redpoll.compat.kiwipy import RmqThreadCommunicator
 from redpoll.errors import DialFailed
 from tests.blocking.support import PATIENCE
 from tests.ports import free_port
@@ -31,6 +35,28 @@ def broker(url: str | None, uuid: str = "one") -> RedpollBroker:
     """The broker of a profile."""
     config = {} if url is None else {"broker_url": url}
     return RedpollBroker(SimpleNamespace(uuid=uuid, process_control_config=config, is_test_profile=False))
+
+
+def test_threads_share_a_communicator(hub_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that ask for the communicator at once get the same one."""
+    made: list[Any] = []
+    make = RmqThreadCommunicator
+    asked = threading.Barrier(2)
+
+    def slow(*args: Any, **options: Any) -> Any:
+        made.append(None)
+        # The other thread is here before this one is connected, or waits for this one.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            asked.wait(0.5)
+        return make(*args, **options)
+
+    monkeypatch.setattr("redpoll.compat.aiida.RmqThreadCommunicator", slow)
+    one = broker(hub_url)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: one.get_communicator(), range(2))
+    assert first is second
+    assert len(made) == 1
+    one.close()
 
 
 def test_tasks_of_a_profile(hub_url: str) -> None:

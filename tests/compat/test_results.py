@@ -1,0 +1,74 @@
+"""Results under the ids of other libraries, and the bus of a process, without these libraries."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from redpoll.compat.results import leave
+from tests.blocking.support import run_program
+from tests.node.support import PATIENCE
+
+
+@pytest.mark.asyncio
+async def test_watches_are_left_at_once() -> None:
+    """Thousands of watches end together, not one after the other, and one that fails keeps no other open."""
+    begun = asyncio.Event()
+    closed: list[int] = []
+
+    class Watch:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        async def close(self) -> None:
+            if self.number == 2:
+                begun.set()
+            await begun.wait()
+            closed.append(self.number)
+            if self.number == 0:
+                raise OSError("the hub is gone")
+
+    with pytest.raises(OSError, match="the hub is gone"):
+        await asyncio.wait_for(leave(cast("Any", [Watch(number) for number in range(3)])), PATIENCE)
+    assert sorted(closed) == [0, 1, 2]
+
+
+FORKED = """
+import os, threading
+from redpoll.bus.threads.home import Home
+from redpoll.compat.process_bus import ProcessBus
+
+async def name(side):
+    return id(side)
+
+bus = ProcessBus("memory://", lambda bus: bus)
+bus.run(name)
+held = threading.Event()
+threading.Thread(target=lambda: (bus._lock.acquire(), held.set()), daemon=True).start()
+held.wait()
+child = os.fork()
+if child:
+    print(os.waitpid(child, 0)[1], bus.entered)
+else:
+    # As soon as it is there, before any thread could ask for it.
+    print(bus.entered, bus._lock.locked())
+    sides = []
+    threads = [threading.Thread(target=lambda: sides.append(bus.run(name))) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    print(len(sides), len(set(sides)), flush=True)
+    bus.close()
+    os._exit(0)
+bus._lock.release()
+bus.close()
+"""
+
+
+def test_a_forked_process_begins_anew_once() -> None:
+    """A child has no bus, and no lock that a thread of its parent holds; threads that begin at once share the new bus."""
+    done = run_program(FORKED, "-W", "ignore::DeprecationWarning")
+    assert done.stdout.splitlines() == ["False False", "4 1", "0 True"], done.stderr
