@@ -14,22 +14,13 @@ pytestmark = pytest.mark.broker
 PUSHED = {each.id for each in conformance.behaviours("engine")} | {"K-04", "KX-06", "O-09", "R-14", "N-07", "B-06"}
 
 
-#: Seen once in some 240 runs, beside other tests.
-_ONCE = pytest.mark.flaky(reason="one of two calls did not come to its server within 20 s", until="2027-01-15")
-
-
-def _marks(behaviour: conformance.Behaviour, face: str) -> list[pytest.MarkDecorator]:
-    pushed = face == "async" and behaviour.id in PUSHED
-    return [*([] if pushed else [pytest.mark.nightly]), *([_ONCE] if behaviour.id == "E-32" else [])]
-
-
 def cases() -> list[object]:
     """Return each behaviour with each face; most are for the night."""
     return [
         pytest.param(
             behaviour,
             title,
-            marks=_marks(behaviour, AMQP_COLUMNS[title]),
+            marks=() if AMQP_COLUMNS[title] == "async" and behaviour.id in PUSHED else pytest.mark.nightly,
             id=f"{behaviour}-{AMQP_COLUMNS[title]}",
         )
         for behaviour in conformance.behaviours()

@@ -257,6 +257,21 @@ async def test_an_exclusive_one_that_is_cancelled_leaves_nothing(
         assert (await engine_of(other).consume("q", exclusive=True)).active
 
 
+async def test_settings_that_are_known_later_cost_no_call(rabbitmq: Broker) -> None:
+    """A server learns the settings of its queue after it began: calls that are on their way to it then are begun by it."""
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(rabbitmq.url) as other:
+        engine = engine_of(bus)
+        await engine.declare(QueueSpec("calls"))
+        taken = Recorder()
+        consumer = await engine.consume("calls", credit=1_000, sink=taken.deliver, accept=True)
+        tags = list(consumer._levels)
+        for sent in range(0, 60, 3):
+            engine._changed("calls", QueueSpec("calls"))
+            await asyncio.gather(*(engine_of(other).publish(pack(sent + each), queue="calls") for each in range(3)))
+            await until(lambda sent=sent: len(taken.deliveries) == sent + 3, "the calls")  # type: ignore[misc]
+        assert list(consumer._levels) == tags
+
+
 def channels(bus: Bus) -> int:
     """Return how many channels a bus has."""
     session = engine_of(bus).session

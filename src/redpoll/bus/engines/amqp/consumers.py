@@ -90,7 +90,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         self.renew()
 
     def renew(self) -> None:
-        """Consume anew: its credit, or the settings of its queue are others."""
+        """Consume anew, if its credit or the levels of its queue are others."""
         if not self._adjusting and not self._closed:
             self._adjusting = True
             self._desk.session.spawn(self._adjust())
@@ -195,11 +195,9 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         self._prefetch = min(_MOST, max(0, self._credit - open_ones))
         if not self._prefetch:
             return
-        spec = self._desk.spec_of(self.queue)
-        names = [self.queue] if spec is None else t.levels(spec)
         await channel.ask("basic.qos", 0, self._prefetch, 0)
         arguments = self._desk.session.consumer_arguments()
-        for rank, name in enumerate(names):
+        for rank, name in enumerate(self._names):
             tag = f"{self._desk.name}-{next(self._numbers)}"
             self._levels[tag] = name
             await channel.consume(
@@ -211,12 +209,21 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
                 arguments=arguments,
             )
 
+    @property
+    def _names(self) -> list[str]:
+        """The names of the levels of its queue, the highest first."""
+        spec = self._desk.spec_of(self.queue)
+        return [self.queue] if spec is None else t.levels(spec)
+
     async def _adjust(self) -> None:
         """Consume with another prefetch: RabbitMQ notes it when a consumer begins."""
         try:
             async with self._order:
                 while (channel := self._channel) is not None and not self._closed:
                     credit = self._credit
+                    if self._prefetch == min(_MOST, credit) and list(self._levels.values()) == self._names:
+                        # What is on its way to a consumer that ends goes back, and looks as if it had been begun.
+                        break
                     await self._cancel(channel)
                     await self._begin(channel)
                     if credit == self._credit:
