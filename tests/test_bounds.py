@@ -295,12 +295,12 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "withdrawn puts queued behind an open one": ["nq/test_limits.py::test_puts_that_were_taken_back"],
         "names of one client of a directory": [
             "wiring/directory/test_table.py::test_entries_are_bounded",
-            "wiring/directory/test_wishes.py::test_wishes_are_bounded",
+            "wiring/directory/test_desired.py::test_wishes_are_bounded",
             "wiring/directory/test_client.py::test_bounds",
         ],
         "names that one client of a directory watches": [
             "wiring/directory/test_table.py::test_watches_are_bounded",
-            "wiring/directory/test_wishes.py::test_wishes_are_bounded",
+            "wiring/directory/test_desired.py::test_wishes_are_bounded",
             "wiring/directory/test_client.py::test_a_watch_for_which_there_was_no_room",
             "wiring/test_many.py::test_more_names_than_are_watched",
         ],
@@ -340,29 +340,29 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         ],
         "messages and bytes waiting in a queue, for each pipe": [
             "wiring/test_queue.py::test_not_received",
-            "wiring/test_inlet.py::test_overrun",
-            "wiring/test_net.py::test_misbehaves",
+            "wiring/test_receiver.py::test_overrun",
+            "wiring/test_network.py::test_misbehaves",
         ],
         "pipes of one other wiring to the queues of this one": [
-            "wiring/test_ports.py::test_too_many",
+            "wiring/test_incoming.py::test_too_many",
         ],
         "unknown pipes that another wiring is told of": [
-            "wiring/test_net.py::test_pipes_that_are_not_known",
+            "wiring/test_network.py::test_pipes_that_are_not_known",
         ],
         "queues that one other wiring has bound to the exchanges of this one": [
-            "wiring/test_binder.py::test_too_many",
+            "wiring/test_bindings.py::test_too_many",
         ],
         "bindings being wired with one other wiring at a time": [
             "wiring/test_many.py::test_wired_in_turn",
         ],
         "time that a binding is kept after the wiring that requested it is gone": [
-            "wiring/test_binder.py::test_binder_stays_away",
+            "wiring/test_bindings.py::test_binder_stays_away",
         ],
         "time that a queue keeps a pipe whose exchange is gone": [
-            "wiring/test_ports.py::test_given_up",
+            "wiring/test_incoming.py::test_given_up",
         ],
         "size of control messages between wirings": [
-            "wiring/test_words.py::test_no_word",
+            "wiring/test_words_of_wirings.py::test_no_word",
         ],
         "size of the name of an exchange or a queue": [
             "wiring/test_names.py::test_bad",
@@ -381,7 +381,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "wiring/zmq/test_outbox.py::test_a_burst_is_bounded",
         ],
         "large messages among them": ["wiring/zmq/test_outbox.py::test_large_messages_are_bounded_by_their_bytes"],
-        "messages handed over from queues to threads": ["wiring/zmq/test_feeder.py::test_a_burst_at_a_time"],
+        "messages handed over from queues to threads": ["wiring/zmq/test_bursts_for_threads.py::test_a_burst_at_a_time"],
         "tasks in a queue of the bus": [
             "bus/broker/test_intake.py::test_a_full_queue_lets_wait",
             "bus/broker/test_intake.py::test_the_oldest_is_dropped",

@@ -14,7 +14,7 @@ from redpoll.bus.engines.amqp.pulse import pulse
 from redpoll.bus.engines.hub.life import life
 from redpoll.bus.engines.memory import room
 from redpoll.locks import check_unlocked, holds_lock, new_lock
-from redpoll.wiring import process
+from redpoll.wiring import inprocess
 from tests.blocking.support import run_program
 from tests.bus.patterns import bus_in_virtual_time
 
@@ -103,7 +103,7 @@ def test_locks_of_threads_and_loops_are_known() -> None:
             return bus.notifier("p").bind()._outlet._lock
 
     shared = room.Room("shared", Limits(), None)
-    locks = (life._lock, pulse._guard, room._lock, shared.guard, process._lock, asyncio.run(of_a_notifier()))
+    locks = (life._lock, pulse._guard, room._lock, shared.guard, inprocess._lock, asyncio.run(of_a_notifier()))
     for lock in locks:
         assert not holds_lock()
         with lock:

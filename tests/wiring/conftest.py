@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redpoll.wiring.process import Neighbour
+from redpoll.wiring.inprocess import Neighbour
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ async def test_states() -> None:
     unbind = AsyncMock()
     binding = Binding("E", "Q", unbind)
     states = [(binding.state, binding.peer)]
-    binding.trouble = PeerLost(None, "away")
+    binding.last_error = PeerLost(None, "away")
     binding.wired(Mock(place="there"))
     states.append((binding.state, binding.peer))
     assert repr(binding) == "<Binding 'E' -> 'Q' up>"
-    binding.trunk = None
+    binding.connection = None
     states.append((binding.state, binding.peer))
     assert states == [("connecting", None), ("up", "there"), ("lost", None)]
     await binding.unbind()

@@ -6,14 +6,14 @@ import pytest
 
 from redpoll import LOCAL, PROCESS, Wiring
 from redpoll.errors import ProtocolError, UnknownName
-from redpoll.wiring.connection import LocalTrunk
+from redpoll.wiring.connection import LocalConnection
 from redpoll.wiring.names import GLOBAL
 from tests.wiring.support import directory
 
 pytestmark = pytest.mark.asyncio
 
 
-class Far(LocalTrunk):
+class Far(LocalConnection):
     """As one to another process."""
 
     sees_process = sees_all = False
@@ -34,14 +34,14 @@ async def test_visible() -> None:
             await wiring.create_exchange(scope.value, scope=scope)
         far, near = Far(board, b"far", b"1"), Near(board, b"near", b"2")
         seen = {
-            (type(trunk).__name__, name)
-            for trunk in (far, near, board.local)
+            (type(connection).__name__, name)
+            for connection in (far, near, board.local)
             for name in ("local", "process", "global")
-            if _sees(wiring, trunk, name)
+            if _sees(wiring, connection, name)
         }
         assert seen == {
             ("Far", "global"), ("Near", "process"), ("Near", "global"),
-            ("LocalTrunk", "local"), ("LocalTrunk", "process"), ("LocalTrunk", "global"),
+            ("LocalConnection", "local"), ("LocalConnection", "process"), ("LocalConnection", "global"),
         }  # fmt: skip
         board.expected["E", "local"] = 1
         assert board.visible_queue(far, "local", "E").name == "local"
@@ -49,11 +49,11 @@ async def test_visible() -> None:
             board.visible_queue(far, "local", "F")
 
 
-def _sees(wiring: Wiring, trunk: LocalTrunk, name: str) -> bool:
+def _sees(wiring: Wiring, connection: LocalConnection, name: str) -> bool:
     found = []
     for look in (
-        lambda: wiring._board.visible_queue(trunk, name, "E"),
-        lambda: wiring._board.visible_exchange(trunk, name),
+        lambda: wiring._board.visible_queue(connection, name, "E"),
+        lambda: wiring._board.visible_exchange(connection, name),
     ):
         try:
             look()

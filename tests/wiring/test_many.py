@@ -14,7 +14,7 @@ from redpoll import GLOBAL, Wiring
 from redpoll.errors import UnknownName
 from redpoll.testing import FaultProxy
 from redpoll.wiring import Limits, Style, connection
-from redpoll.wiring.directory import wishes
+from redpoll.wiring.directory import desired
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, get, until
 
@@ -192,7 +192,7 @@ async def test_one_that_does_not_answer() -> None:
 @pytest.mark.usefixtures("apart")
 async def test_more_names_than_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where bindings that wait have all watches one more is wired nevertheless, and is watched once there is room."""
-    monkeypatch.setattr(wishes, "MAX_NAMES", 20)
+    monkeypatch.setattr(desired, "MAX_NAMES", 20)
     async with directory() as names, Wiring(names.address) as wiring, Wiring(names.address) as other:
         exchange = await other.create_exchange("E", scope=GLOBAL)
         queue = await wiring.create_queue("Q")

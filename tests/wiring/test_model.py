@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from redpoll.wiring.inlet import Inlet, Source
 from redpoll.wiring.names import AtLimit, Gap, Limits
-from redpoll.wiring.outlet import Outlet
 from redpoll.wiring.protocol import MIXED, Batch, unpack
+from redpoll.wiring.receiver import Receiver, Source
+from redpoll.wiring.sender import Sender
 
 SIZES = st.integers(0, 40)
 
@@ -23,7 +23,7 @@ def number_of(message: bytes) -> int:
 
 
 class Pipe(RuleBasedStateMachine):
-    """One outlet, one inlet with one queue, and a wire between them that may lose its end."""
+    """One sender, one receiver with one queue, and a wire between them that may lose its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,14 +48,14 @@ class Pipe(RuleBasedStateMachine):
         self.window = Limits(window, window_bytes, resume)
         self.limits = Limits(messages, size, resume)
         self.at_limit = at_limit
-        self.outlet = Outlet(self.limits, at_limit)
-        self.start_inlet(0)
-        self.outlet.open(self.window, None, None)
+        self.sender = Sender(self.limits, at_limit)
+        self.start_receiver(0)
+        self.sender.open(self.window, None, None)
 
-    def start_inlet(self, first: int, missed: int = 0) -> None:
-        self.inlet = Inlet("E", ("", "E"), first, self.window, lambda: None)
-        self.source = Source(self.inlet, "Q", first, True, lambda source, gap: None)
-        self.inlet.sources["Q"] = self.source
+    def start_receiver(self, first: int, missed: int = 0) -> None:
+        self.receiver = Receiver("E", ("", "E"), first, self.window, lambda: None)
+        self.source = Source(self.receiver, "Q", first, True, lambda source, gap: None)
+        self.receiver.sources["Q"] = self.source
         if missed:
             self.source.miss(missed)
 
@@ -65,37 +65,37 @@ class Pipe(RuleBasedStateMachine):
     def send(self, sizes: list[int]) -> None:
         """Send some messages: all of them are accepted, or dropped and counted."""
         for size in sizes:
-            if self.at_limit in (AtLimit.WAIT, AtLimit.REFUSE) and self.outlet.room() == (0, 0):
+            if self.at_limit in (AtLimit.WAIT, AtLimit.REFUSE) and self.sender.room() == (0, 0):
                 return
             text = b"%d." % self.number
-            dropped = self.outlet.accept(Batch([text + b"x" * size]))
+            dropped = self.sender.accept(Batch([text + b"x" * size]))
             assert dropped <= 1 or self.at_limit is AtLimit.DROP_OLD
             self.number += 1
-        assert self.outlet.next == self.number
+        assert self.sender.next == self.number
 
     @rule(sizes=st.lists(SIZES, min_size=2, max_size=8))
     @precondition(lambda self: self.at_limit in (AtLimit.DROP_NEW, AtLimit.DROP_OLD))
     def send_together(self, sizes: list[int]) -> None:
         """Send them in one piece."""
         batch = Batch([b"%d." % (self.number + at) + b"x" * size for at, size in enumerate(sizes)])
-        self.outlet.accept(batch)
+        self.sender.accept(batch)
         self.number += len(sizes)
 
     @rule()
     def pump(self) -> None:
         """Put on the wire what may be."""
-        outlet = self.outlet
-        while (chunk := outlet.take()) is not None:
+        sender = self.sender
+        while (chunk := sender.take()) is not None:
             shape, body = chunk.batch.packed()
-            self.wire.append((chunk.first, outlet.next, len(chunk.batch), shape, body))
-        if outlet.tail:
-            self.wire.append((outlet.mark(), outlet.next, 0, 0, b""))
+            self.wire.append((chunk.first, sender.next, len(chunk.batch), shape, body))
+        if sender.tail:
+            self.wire.append((sender.mark(), sender.next, 0, 0, b""))
 
     @rule()
     def credit(self) -> None:
         """Hear what was taken."""
         while self.credits:
-            assert self.outlet.credit(self.credits.popleft())
+            assert self.sender.credit(self.credits.popleft())
 
     # At the queue
 
@@ -105,8 +105,8 @@ class Pipe(RuleBasedStateMachine):
         for _ in range(min(count, len(self.wire))):
             first, said, many, shape, body = self.wire.popleft()
             size = len(body) - 4 * many if shape == MIXED else len(body)
-            self.inlet.arrived(first, said, unpack(shape, many, body) if many else [], size)
-        assert not self.inlet.overrun
+            self.receiver.arrived(first, said, unpack(shape, many, body) if many else [], size)
+        assert not self.receiver.overrun
 
     @rule(count=st.integers(1, 30))
     def take(self, count: int) -> None:
@@ -118,13 +118,13 @@ class Pipe(RuleBasedStateMachine):
             for message in messages:
                 self.note(message)
             self.source.finish(end)
-        if self.inlet.due:
-            self.credits.append(self.inlet.tell())
+        if self.receiver.due:
+            self.credits.append(self.receiver.tell())
 
     @rule()
     def tell(self) -> None:
         """Time goes by: what was taken is told, however little."""
-        self.credits.append(self.inlet.tell())
+        self.credits.append(self.receiver.tell())
 
     def note(self, message: Any) -> None:
         if isinstance(message, Gap):
@@ -149,20 +149,20 @@ class Pipe(RuleBasedStateMachine):
             self.arrive(1)
         self.wire.clear()
         self.credits.clear()
-        self.outlet.up = False
-        self.outlet.open(self.window, self.inlet.expected, self.inlet.tell())
-        self.wire.append((self.outlet.sent, self.outlet.next, 0, 0, b""))
+        self.sender.up = False
+        self.sender.open(self.window, self.receiver.expected, self.receiver.tell())
+        self.wire.append((self.sender.sent, self.sender.next, 0, 0, b""))
 
     @rule()
     def restart_receiver(self) -> None:
         """The owner of the queue is killed and started again: what the former did not say that it took is missing."""
         self.wire.clear()
         self.credits.clear()
-        self.outlet.up = False
-        base = self.outlet.taken
-        first = self.outlet.mark()
-        self.outlet.open(self.window, None, None)
-        self.start_inlet(first, first - base)
+        self.sender.up = False
+        base = self.sender.taken
+        first = self.sender.mark()
+        self.sender.open(self.window, None, None)
+        self.start_receiver(first, first - base)
         # What the application of the former had taken and not told of is what the new one takes for missing.
         self.expected = base
 
@@ -171,16 +171,16 @@ class Pipe(RuleBasedStateMachine):
     @invariant()
     def bounded(self) -> None:
         """Both ends hold no more than their limits, and one message that goes past a limit in bytes."""
-        if not hasattr(self, "outlet"):
+        if not hasattr(self, "sender"):
             return
         here = sum(len(messages) for _, messages in self.source.pending if not isinstance(messages[0], Gap))
         flying = sum(many for _, _, many, _, _ in self.wire)
         assert here + flying <= self.window.most_messages
-        assert self.outlet.waiting <= self.limits.most_messages + self.window.most_messages
+        assert self.sender.waiting <= self.limits.most_messages + self.window.most_messages
         largest = 45
-        assert self.outlet.waiting_bytes < self.limits.most_bytes + self.window.most_bytes + 2 * largest
+        assert self.sender.waiting_bytes < self.limits.most_bytes + self.window.most_bytes + 2 * largest
 
-    @precondition(lambda self: hasattr(self, "outlet"))
+    @precondition(lambda self: hasattr(self, "sender"))
     @rule()
     def settle(self) -> None:
         """Without faults everything comes through: each number was got, or is counted as missing."""
@@ -190,12 +190,12 @@ class Pipe(RuleBasedStateMachine):
             self.take(100)
             self.tell()
             self.credit()
-            if not self.wire and not self.outlet.waiting and not self.outlet.tail and not self.source.pending:
+            if not self.wire and not self.sender.waiting and not self.sender.tail and not self.source.pending:
                 break
         assert self.expected == self.number
-        assert self.outlet.room()[0] > 0
-        assert self.outlet.taken == self.outlet.sent == self.number
-        assert self.inlet.taken == self.number
+        assert self.sender.room()[0] > 0
+        assert self.sender.taken == self.sender.sent == self.number
+        assert self.receiver.taken == self.number
 
 
 TestPipe = Pipe.TestCase

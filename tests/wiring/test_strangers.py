@@ -11,7 +11,7 @@ from redpoll import GLOBAL, PROCESS, TLS, Config, Message, Node, Wiring
 from redpoll.errors import LinkError, NameTaken, NotAuthorized, RedpollError, Refused, WiringError
 from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
-from redpoll.wiring import Gap, Limits, registry
+from redpoll.wiring import Gap, Limits, resolver
 from redpoll.wiring.directory import Directory, DirectoryClient
 from redpoll.wiring.protocol import DATA, VERSION, WORD, check_answer, decode, encode
 from tests.ports import free_port
@@ -46,12 +46,12 @@ class Stranger:
 
     async def open(self, exchange: str, queue: str, **other: Any) -> dict[str, Any]:
         """Open a pipe, as the owner of a GLOBAL exchange does."""
-        word = {"word": "open", "pipe": 7, "exchange": exchange, "everywhere": True, "queue": queue}
+        word = {"word": "open", "pipe": 7, "exchange": exchange, "is_global": True, "queue": queue}
         return await self.ask(word | {"first": 0, "at": 0, "missed": 0} | other)
 
     async def bind(self, exchange: str, queue: str) -> dict[str, Any]:
         """Bind an exchange to a queue, as the owner of a GLOBAL queue does."""
-        return await self.ask({"word": "bind", "exchange": exchange, "queue": queue, "here": True, "everywhere": True})
+        return await self.ask({"word": "bind", "exchange": exchange, "queue": queue, "here": True, "is_global": True})
 
     async def send(self, handle: int, message: bytes) -> None:
         """Send a message by a pipe."""
@@ -408,7 +408,7 @@ async def test_a_name_that_moves_while_its_owner_sends(binder: str) -> None:
 
 async def test_a_name_that_moves_and_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the directory does not answer a stream that is up stays its owner's, and one that is lost may be followed."""
-    monkeypatch.setattr(registry, "_LOOKUP", 0.2)
+    monkeypatch.setattr(resolver, "_LOOKUP", 0.2)
     port = free_port()
     async with (
         Directory(port=0, lease=0.5) as names,
@@ -440,7 +440,7 @@ async def test_a_name_that_moves_and_nobody_can_be_asked(monkeypatch: pytest.Mon
 
 async def test_who_goes_while_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe that is given up while the directory is asked whose it is, or whose owner goes, is not opened."""
-    monkeypatch.setattr(registry, "_LOOKUP", 1.0)
+    monkeypatch.setattr(resolver, "_LOOKUP", 1.0)
     async with directory() as names, FaultProxy(names) as way, Wiring(names.address) as wiring:
         async with Wiring(way.address) as reader:
             await wiring.create_exchange("E", scope=GLOBAL)
@@ -452,7 +452,7 @@ async def test_who_goes_while_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -
                     await stranger.ask(HELLO)
                     way.freeze()
                     opening = asyncio.ensure_future(stranger.open("E", "Q"))
-                    await until(lambda: reader._board.ports._opening)
+                    await until(lambda: reader._board.incoming._opening)
                     if how != "go":
                         await stranger.ask({"word": how, "pipe": 7, "queue": "Q", "at": 0})
                         way.thaw()
@@ -460,6 +460,6 @@ async def test_who_goes_while_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -
                             await opening
                 way.thaw()
                 await asyncio.gather(opening, return_exceptions=True)
-                await until(lambda: not reader._board.ports._opening)
+                await until(lambda: not reader._board.incoming._opening)
                 assert queue.stats.pipes == 1
                 assert queue.stats.gaps == 0

@@ -1,4 +1,4 @@
-"""Two wirings that dial each other by forwarded addresses have two trunks; each message goes by one of them."""
+"""Two wirings that dial each other by forwarded addresses have two connections; each message goes by one of them."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ async def test_bound_by_both(sends: bytes, receives: bytes, style: Style, first:
 @pytest.mark.parametrize("style", Style)
 @pytest.mark.parametrize("cut", ["to_one", "to_two"])
 async def test_one_trunk_is_lost(sends: bytes, receives: bytes, style: Style, cut: str) -> None:
-    """Where one of the trunks is lost messages flow by the other, though only the wiring that is left has it bound."""
+    """Where one of the connections is lost messages flow by the other, though only the wiring that is left has it bound."""
     async with both(sends, receives, style=style) as each:
         own = await each.one.bind("E", "Q")
         asked = await each.two.bind("E", "Q")
         proxy: FaultProxy = getattr(each, cut)
-        trunks = [*each.one._net.trunks.values()]
+        connections = [*each.one._net.connections.values()]
         proxy.refuse()
         if proxy.cut():
-            await until(lambda: not all(trunk.up for trunk in trunks))
+            await until(lambda: not all(connection.up for connection in connections))
         await each.exchange.send(b"0")
         await until(lambda: each.queue.stats.waiting)
         await until(lambda: "up" in (own.state, asked.state))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redpoll import Wiring
-from redpoll.wiring.binder import AT_A_TIME
+from redpoll.wiring.bindings import AT_A_TIME
 from redpoll.wiring.waiting import Turns, Waiters
 from tests.wiring.support import directory, until
 
@@ -67,13 +67,13 @@ async def test_others_go_on_while_many_bind(monkeypatch: pytest.MonkeyPatch) -> 
     async with directory() as names, Wiring(names.address) as wiring:
         await wiring.create_queue("Q")
         begun: list[int] = []
-        watch: Any = wiring._binder._watch_names
+        watch: Any = wiring._bindings._watch_names
 
         def note(binding: Any) -> None:
             begun.append(1)
             watch(binding)
 
-        monkeypatch.setattr(wiring._binder, "_watch_names", note)
+        monkeypatch.setattr(wiring._bindings, "_watch_names", note)
         tasks = [asyncio.create_task(wiring.bind(f"E{number}", "Q", wait=20)) for number in range(10 * AT_A_TIME)]
         steps = []
         while len(begun) < len(tasks):

@@ -470,11 +470,11 @@ async def test_the_hook_taken() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_everywhere(host: str) -> None:
     """Who listens on all interfaces registers, and says, the address of its link to the directory."""
-    everywhere = ("0.0.0.0", "::")
+    is_global = ("0.0.0.0", "::")
     async with (
         Directory(host, 0, lease=3600.0) as names,
         Wiring(
-            names.address, bind_timeout=None, encryption=False, config=Config(host=everywhere, port=free_port())
+            names.address, bind_timeout=None, encryption=False, config=Config(host=is_global, port=free_port())
         ) as wiring,
     ):
         async with asyncio.timeout(PATIENCE):
@@ -483,10 +483,10 @@ async def test_everywhere(host: str) -> None:
         assert wiring.describe()["address"] == str(wiring.address)
 
 
-@pytest.mark.parametrize(("host", "everywhere"), [("127.0.0.1", "::"), ("::1", "0.0.0.0")])
-async def test_everywhere_but_there(host: str, everywhere: str) -> None:
+@pytest.mark.parametrize(("host", "is_global"), [("127.0.0.1", "::"), ("::1", "0.0.0.0")])
+async def test_everywhere_but_there(host: str, is_global: str) -> None:
     """Who listens on no interface of the family of its link to the directory is told so, and what to do."""
-    async with Directory(host, 0) as names, Wiring(names.address, host=everywhere, encryption=False) as wiring:
+    async with Directory(host, 0) as names, Wiring(names.address, host=is_global, encryption=False) as wiring:
         with pytest.raises(ConfigError, match="by which the directory is reached") as caught:
             await wiring.create_queue("Q", scope=GLOBAL)
         assert "advertise=" in (caught.value.hint or "")

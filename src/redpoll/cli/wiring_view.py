@@ -18,7 +18,7 @@ from redpoll.message import Message
 from redpoll.node import Node
 from redpoll.wiring import protocol as words
 from redpoll.wiring.directory.entries import Entry
-from redpoll.wiring.net import greet
+from redpoll.wiring.network import greet
 
 __all__ = ["FORMATS", "Graph", "Item", "Pipe", "Process", "draw", "look"]
 

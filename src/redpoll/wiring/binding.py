@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from redpoll.errors import RedpollError
-from redpoll.wiring.connection import Join, Trunk
+from redpoll.wiring.connection import Connection, Subscription
 from redpoll.wiring.waiting import Waiters
 
 __all__ = ["Binding"]
@@ -23,7 +23,7 @@ class Binding:
     Attributes:
         exchange: The name of the exchange.
         queue: The name of the queue.
-        trouble: Why it is not up; None while it is up.
+        last_error: Why it is not up; None while it is up.
     """
 
     def __init__(self, exchange: str, queue: str, unbind: Callable[[Binding], Awaitable[None]]) -> None:
@@ -31,45 +31,45 @@ class Binding:
         self.queue = queue
         self._unbind = unbind
         self._was_up = False
-        self.trouble: RedpollError | None = None
+        self.last_error: RedpollError | None = None
         #: The other end that it depends on, while it is up.
-        self.trunk: Trunk | None = None
-        #: Called by the trunk when that is lost.
+        self.connection: Connection | None = None
+        #: Called by the connection when that is lost.
         self.watcher: Callable[[RedpollError], object] = _nobody
-        #: The queue's join to the exchange, at the exchange's end.
-        self.join: Join | None = None
+        #: The queue's subscription to the exchange, at the exchange's end.
+        self.subscription: Subscription | None = None
         self.ended = False
         #: The task that establishes it; None while it is up.
         self.task: asyncio.Task[None] | None = None
         #: Set when a retry may succeed.
-        self.kicked = asyncio.Event()
+        self.retry_now = asyncio.Event()
         #: Calls that wait for the end of the next attempt.
         self.attempts = Waiters()
         #: The wirings that requested it: this one (None), and others.
-        self.holders: set[Trunk | None] = set()
+        self.holders: set[Connection | None] = set()
         #: Those that wait for it to be up, once per wait.
-        self.asking: list[Trunk | None] = []
+        self.asking: list[Connection | None] = []
         #: Functions that end its watches in the directory.
         self.watches: list[Callable[[], object]] = []
 
     @property
     def state(self) -> Literal["connecting", "up", "lost"]:
         """The state: "connecting" before messages first flow, "up" while they do, "lost" when an owner is lost."""
-        return "up" if self.trunk is not None else "lost" if self._was_up else "connecting"
+        return "up" if self.connection is not None else "lost" if self._was_up else "connecting"
 
     @property
     def peer(self) -> str | None:
         """The address of the other end, as text; None while it is not up."""
-        return None if self.trunk is None else self.trunk.place
+        return None if self.connection is None else self.connection.place
 
     async def unbind(self) -> None:
         """End it: earlier messages still arrive, later ones do not. Does nothing if it has ended."""
         await self._unbind(self)
 
-    def wired(self, trunk: Trunk) -> None:
+    def wired(self, connection: Connection) -> None:
         """Note that it is up."""
-        self.trunk = trunk
-        self.trouble = None
+        self.connection = connection
+        self.last_error = None
         self._was_up = True
 
     def __repr__(self) -> str:

@@ -10,15 +10,15 @@ from itertools import count
 from typing import Any, TypeVar
 
 from redpoll.errors import NameTaken, PeerLost, ProtocolError, RedpollError, UnknownName
-from redpoll.wiring.connection import Answer, LocalTrunk, Trunk
+from redpoll.wiring.connection import Answer, Connection, LocalConnection
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange
-from redpoll.wiring.joining import leave, window_of
+from redpoll.wiring.incoming import IncomingPipes
 from redpoll.wiring.names import AtLimit, Gap, Limits, Scope, Style
-from redpoll.wiring.ports import Ports
 from redpoll.wiring.protocol import field
 from redpoll.wiring.queue import Queue
+from redpoll.wiring.subscribing import leave, window_of
 from redpoll.wiring.waiting import Waiters
 
 __all__ = ["KEPT", "Board"]
@@ -43,7 +43,7 @@ class Board:
         run: Random id of this run of the wiring.
         exchanges: The exchanges by name.
         queues: The queues by name.
-        local: The trunk to itself.
+        local: The connection to itself.
         expected: Exchange and queue of bindings that this wiring requested from others: their pipes may lead to LOCAL names.
     """
 
@@ -56,30 +56,30 @@ class Board:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         #: Trunks that are up, by the claimed identity and run of their other ends.
-        self.trunks: dict[tuple[bytes, bytes], list[Trunk]] = {}
-        self.local = LocalTrunk(self, identity, self.run)
+        self.connections: dict[tuple[bytes, bytes], list[Connection]] = {}
+        self.local = LocalConnection(self, identity, self.run)
         self.expected: Counter[tuple[str, str]] = Counter()
         #: Queues with messages, for calls that receive from all queues.
         self.ready: dict[Queue, None] = {}
         self.waiters = Waiters()
         self.next_number = count(1).__next__
-        self.ports = Ports(self)
+        self.incoming = IncomingPipes(self)
         self.closed = False
         #: Tasks that answer requests of other wirings.
         self.tasks: set[asyncio.Task[None]] = set()
         #: Address at which others reach this wiring, as text; None if it cannot be reached.
         self.address: str | None = None
-        #: Called with a lost trunk, and True if its other end closed for good.
-        self.lost: Callable[[Trunk, bool], object]
+        #: Called with a lost connection, and True if its other end closed for good.
+        self.lost: Callable[[Connection, bool], object]
         #: Called with "exchange" or "queue" when that end of a pipe was deleted, and the names of both.
         self.unwired: Callable[[Kind, str, str], object]
         #: Returns the identity of a name's owner as others see it; None if it is not known.
         self.owner: Callable[[Kind, str], Awaitable[bytes | None]]
-        #: Handlers of words, by name: functions of trunk and word.
-        self.words: dict[str, Callable[[Trunk, dict[str, Any]], Answer | Awaitable[Answer]]] = {
-            "open": self.ports.asked,
-            "close": self.ports.close,
-            "end": self.ports.end,
+        #: Handlers of words, by name: functions of connection and word.
+        self.words: dict[str, Callable[[Connection, dict[str, Any]], Answer | Awaitable[Answer]]] = {
+            "open": self.incoming.asked,
+            "close": self.incoming.close,
+            "end": self.incoming.end,
             "gone": self._gone,
             "room": self._room,
         }
@@ -126,20 +126,20 @@ class Board:
             del self.exchanges[exchange.name]
         exchange.stage_out()
         for pipe in list(exchange.pipes):
-            for join in pipe.bound:
-                leave(join)
-                asker = join.asker
-                if asker is not None and asker.joins.get((exchange.name, join.queue)) is join:
-                    # The requester may ask again and ends nothing by itself: it is told that the join has ended.
-                    del asker.joins[exchange.name, join.queue]
-                self.unwired("exchange", exchange.name, join.queue)
+            for subscription in pipe.bound:
+                leave(subscription)
+                asker = subscription.asker
+                if asker is not None and asker.subscriptions.get((exchange.name, subscription.queue)) is subscription:
+                    # The requester may ask again and ends nothing by itself: it is told that the subscription has ended.
+                    del asker.subscriptions[exchange.name, subscription.queue]
+                self.unwired("exchange", exchange.name, subscription.queue)
         exchange.close()
 
     def remove_queue(self, queue: Queue) -> None:
         """Remove a queue; its waiting messages are dropped."""
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
-        self.ports.remove_queue(queue)
+        self.incoming.remove_queue(queue)
         queue.clear()
         queue.close()
         self.ready.pop(queue, None)
@@ -159,7 +159,7 @@ class Board:
 
     # At the queue's end
 
-    def hear(self, trunk: Trunk, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
+    def hear(self, connection: Connection, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
         """Handle a word of another wiring, or of this one; return the answer.
 
         Raises:
@@ -169,87 +169,90 @@ class Board:
         name = field(word, "word", str)
         if name not in self.words:
             raise ProtocolError(f"unknown word {name!r}")
-        return self.words[name](trunk, word)
+        return self.words[name](connection, word)
 
-    async def check_heir(self, trunk: Trunk, kind: Kind, name: str, *, live: bool) -> None:
-        """Refuse a trunk a name that another owner has or had, unless the directory says that the name is its other end's.
+    async def check_heir(self, connection: Connection, kind: Kind, name: str, *, live: bool) -> None:
+        """Refuse a name that another owner has or had, unless the directory says that it is the other end's of a connection.
 
         Args:
-            trunk: The trunk whose other end wants the name.
+            connection: The connection whose other end wants the name.
             kind: The kind of the name.
             name: The name.
             live: True if the other owner is there; the name of one that is gone is also given if its owner is unknown.
 
         Raises:
             NameTaken: It is another's.
-            LinkError: The other end of the trunk went meanwhile.
+            LinkError: The other end of the connection went meanwhile.
         """
         try:
             owner = await self.owner(kind, name)
         except RedpollError:
             owner = None
-        if owner != trunk.identity and (owner is not None or live):
+        if owner != connection.identity and (owner is not None or live):
             raise NameTaken(kind, name, _ANOTHERS)
-        await self.check_identity(trunk, kind, name, self._earlier(trunk))
-        if not trunk.up:
-            raise PeerLost(trunk.place, "it is gone")
+        await self.check_identity(connection, kind, name, self._earlier(connection))
+        if not connection.up:
+            raise PeerLost(connection.place, "it is gone")
 
-    async def check_identity(self, trunk: Trunk, kind: Kind, name: str, holders: Iterable[Trunk]) -> None:
-        """Refuse a name to a trunk that only claims the identity of its owner, while another trunk of that identity is live.
+    async def check_identity(
+        self, connection: Connection, kind: Kind, name: str, holders: Iterable[Connection]
+    ) -> None:
+        """Refuse a name to a connection that only claims the identity of its owner, while another one of that is live.
 
         Raises:
             NameTaken: One of these is live, and leads to another wiring as far as can be known.
         """
         for holder in holders:
-            if await trunk.is_rival_of(holder):
+            if await connection.is_rival_of(holder):
                 raise NameTaken(kind, name, _ANOTHERS)
 
-    def _earlier(self, trunk: Trunk) -> list[Trunk]:
-        """Return the trunks that had the identity of a trunk before it."""
-        same = [each for (identity, _), trunks in self.trunks.items() if identity == trunk.identity for each in trunks]
-        return same[: same.index(trunk)] if trunk in same else []
+    def _earlier(self, connection: Connection) -> list[Connection]:
+        """Return the connections that had the identity of a connection before it."""
+        own = connection.identity
+        same = [each for (identity, _), found in self.connections.items() if identity == own for each in found]
+        return same[: same.index(connection)] if connection in same else []
 
-    def visible_queue(self, trunk: Trunk, name: str, exchange: str) -> Queue:
-        """Return a queue of this wiring that the other end of a trunk may bind.
+    def visible_queue(self, connection: Connection, name: str, exchange: str) -> Queue:
+        """Return a queue of this wiring that the other end of a connection may bind.
 
         Raises:
             UnknownName: There is none, or it may not.
         """
         queue = self.queues.get(name)
-        if queue is not None and (trunk.sees(queue.scope) or (exchange, name) in self.expected):
+        if queue is not None and (connection.sees(queue.scope) or (exchange, name) in self.expected):
             return queue
         raise UnknownName("queue", name)
 
-    def visible_exchange(self, trunk: Trunk, name: str) -> Exchange:
-        """Return an exchange of this wiring that the other end of a trunk may bind.
+    def visible_exchange(self, connection: Connection, name: str) -> Exchange:
+        """Return an exchange of this wiring that the other end of a connection may bind.
 
         Raises:
             UnknownName: There is none, or it may not.
         """
         exchange = self.exchanges.get(name)
-        if exchange is not None and trunk.sees(exchange.scope):
+        if exchange is not None and connection.sees(exchange.scope):
             return exchange
         raise UnknownName("exchange", name)
 
-    def _gone(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
+    def _gone(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Handle the end of a queue at the other end."""
-        pipe = trunk.pipes.get(field(word, "pipe", int))
+        pipe = connection.pipes.get(field(word, "pipe", int))
         queue = field(word, "queue", str)
         if pipe is None or not pipe.leads_to(queue):
             return {}
-        pipe.opening = [join for join in pipe.opening if join.queue != queue]
-        trunk.took([(pipe.number, word.get("taken"))])
+        pipe.opening = [subscription for subscription in pipe.opening if subscription.queue != queue]
+        connection.took([(pipe.number, word.get("taken"))])
         queues = pipe.queues
-        for join in list(pipe.joins.get(queue, ())):
-            leave(join)
-        if pipe.joins:
+        for subscription in list(pipe.subscriptions.get(queue, ())):
+            leave(subscription)
+        if pipe.subscriptions:
             pipe.pump()
             pipe.exchange.room_changed()
         else:
-            unconfirmed = pipe.outlet.give_up()
+            unconfirmed = pipe.sender.give_up()
             pipe.exchange.count_unconfirmed(unconfirmed)
             self._unconfirmed(pipe.exchange, queues, unconfirmed)
-        if not pipe.joins and not pipe.outlet.empty:
+        if not pipe.subscriptions and not pipe.sender.empty:
             # The other end would drop it.
             pipe.exchange.take_back(pipe)
             pipe.pump()
@@ -257,28 +260,28 @@ class Board:
         return {}
 
     @staticmethod
-    def _room(trunk: Trunk, word: dict[str, Any]) -> Answer:
+    def _room(connection: Connection, word: dict[str, Any]) -> Answer:
         """Handle more credit from the other end of a pipe than it granted on opening."""
-        pipe = trunk.pipes.get(field(word, "pipe", int))
-        if pipe is not None and pipe.trunk is trunk:
-            pipe.outlet.grant(window_of(word))
+        pipe = connection.pipes.get(field(word, "pipe", int))
+        if pipe is not None and pipe.connection is connection:
+            pipe.sender.grant(window_of(word))
             pipe.pump()
             pipe.exchange.room_changed()
         return {}
 
     # Trunks
 
-    def trunk_lost(self, trunk: Trunk, *, final: bool) -> None:
-        """Handle the loss of a trunk: its pipes wait, or end."""
-        for pipe in list(trunk.pipes.values()):
-            queues, unconfirmed = pipe.queues, pipe.outlet.unconfirmed
+    def connection_lost(self, connection: Connection, *, final: bool) -> None:
+        """Handle the loss of a connection: its pipes wait, or end."""
+        for pipe in list(connection.pipes.values()):
+            queues, unconfirmed = pipe.queues, pipe.sender.unconfirmed
             pipe.lost()
             self._unconfirmed(pipe.exchange, queues, unconfirmed)
-        for exchange in dict.fromkeys(pipe.exchange for pipe in trunk.pipes.values()):
+        for exchange in dict.fromkeys(pipe.exchange for pipe in connection.pipes.values()):
             exchange.pipe_changed()
-        self.ports.lose(trunk, final=final)
-        self.lost(trunk, final)
-        trunk.pipes.clear()
+        self.incoming.lose(connection, final=final)
+        self.lost(connection, final)
+        connection.pipes.clear()
 
     def describe(self, *, everything: bool = True) -> dict[str, Any]:
         """Describe exchanges and queues as plain data; LOCAL names, here and at other ends, only with `everything`."""
@@ -293,7 +296,7 @@ class Board:
     def settle(self) -> None:
         """Count delivered messages as taken: no more are received."""
         self.closed = True
-        self.ports.settle(self.queues.values())
+        self.incoming.settle(self.queues.values())
 
     def close(self) -> None:
         """Close all exchanges and queues."""
@@ -302,7 +305,7 @@ class Board:
             exchange.close()
         for queue in self.queues.values():
             queue.close()
-        self.ports.stop()
+        self.incoming.stop()
         self.waiters.wake_all()
 
 
@@ -310,16 +313,16 @@ def _exchange(exchange: Exchange, everything: bool) -> dict[str, Any]:
     stats = exchange.stats
     pipes = [
         {
-            "queue": queue if everything or join.everywhere else None,
-            "peer": None if pipe.trunk is None else pipe.trunk.place,
-            "identity": None if pipe.trunk is None else pipe.trunk.identity,
-            "state": "up" if join.up else "lost",
-            "sent": pipe.outlet.sent,
-            "waiting": pipe.outlet.waiting,
-            "dropped": pipe.outlet.dropped,
+            "queue": queue if everything or subscription.is_global else None,
+            "peer": None if pipe.connection is None else pipe.connection.place,
+            "identity": None if pipe.connection is None else pipe.connection.identity,
+            "state": "up" if subscription.up else "lost",
+            "sent": pipe.sender.sent,
+            "waiting": pipe.sender.waiting,
+            "dropped": pipe.sender.dropped,
         }
         for pipe in exchange.pipes
-        for queue, (join, *_) in pipe.joins.items()
+        for queue, (subscription, *_) in pipe.subscriptions.items()
     ]
     return {
         "name": exchange.name,

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any, Protocol, TypeAlias
 
 from redpoll.errors import PeerLost, ProtocolError, RedpollError
-from redpoll.wiring.inlet import Inlet
 from redpoll.wiring.names import AtLimit, Limits, Scope, Style
-from redpoll.wiring.outlet import Outlet
 from redpoll.wiring.protocol import Batch, check_answer, refusal
+from redpoll.wiring.receiver import Receiver
+from redpoll.wiring.sender import Sender
 from redpoll.wiring.waiting import Waiters
 
 __all__ = [
@@ -21,18 +21,18 @@ __all__ = [
     "NO_MESSAGES",
     "TELL_AFTER",
     "Answer",
-    "DirectTrunk",
-    "Join",
-    "LocalTrunk",
+    "Connection",
+    "DirectConnection",
+    "IncomingPipe",
+    "LocalConnection",
     "Pipe",
-    "Port",
-    "Trunk",
+    "Subscription",
 ]
 
 Answer: TypeAlias = dict[str, Any]
 """The answer to a word."""
 
-#: Maximum bindings established over one trunk at a time: so each is answered in time, however many there are.
+#: Maximum bindings established over one connection at a time: so each is answered in time, however many there are.
 AT_ONCE = 100
 
 #: Seconds after which the other end is sent a small credit.
@@ -46,7 +46,7 @@ NO_MESSAGES = Batch([], 0)
 
 
 class _Exchange(Protocol):
-    """What pipes, and the queues that join them, need of an exchange."""
+    """What pipes, and the queues that subscribe, need of an exchange."""
 
     name: str
     scope: Scope
@@ -69,37 +69,37 @@ class _Exchange(Protocol):
 
 
 class _Owner(Protocol):
-    """What a trunk needs of the wiring at its own end."""
+    """What a connection needs of the wiring at its own end."""
 
     loop: asyncio.AbstractEventLoop
-    trunks: dict[tuple[bytes, bytes], list[Trunk]]
+    connections: dict[tuple[bytes, bytes], list[Connection]]
     next_number: Callable[[], int]
 
-    def hear(self, trunk: Trunk, word: dict[str, Any]) -> Answer | Awaitable[Answer]: ...
-    def trunk_lost(self, trunk: Trunk, *, final: bool) -> None: ...
+    def hear(self, connection: Connection, word: dict[str, Any]) -> Answer | Awaitable[Answer]: ...
+    def connection_lost(self, connection: Connection, *, final: bool) -> None: ...
 
 
-class Join:
+class Subscription:
     """A queue bound to an exchange, at the exchange's end.
 
     Attributes:
         exchange: The exchange.
         queue: The name of the queue.
-        everywhere: True if the queue's scope is GLOBAL, so that its name denotes one queue only.
+        is_global: True if the queue's scope is GLOBAL, so that its name denotes one queue only.
         pipe: The pipe to the queue; None before it is first opened.
         base: The number before which the queue's owner had taken all messages when the pipe was lost.
         up: True while the queue's owner has the pipe open.
-        asker: The trunk over which the queue's owner requested it; None if it did not.
+        asker: The connection over which the queue's owner requested it; None if it did not.
     """
 
     def __init__(self, exchange: _Exchange, queue: str) -> None:
         self.exchange = exchange
         self.queue = queue
-        self.everywhere = False
+        self.is_global = False
         self.pipe: Pipe | None = None
         self.base = 0
         self.up = False
-        self.asker: Trunk | None = None
+        self.asker: Connection | None = None
 
 
 class Pipe:
@@ -108,68 +108,68 @@ class Pipe:
     Attributes:
         exchange: The exchange.
         number: Its number at both ends, in one run of its owner.
-        outlet: Its sending half.
-        trunk: The trunk that carries it; None while that is lost.
-        carrier: The trunk that carries it, or carried it last; None before the first one.
+        sender: Its sending half.
+        connection: The connection that carries it; None while that is lost.
+        carrier: The connection that carries it, or carried it last; None before the first one.
         handle: Its handle at the other end.
         joins: Its queues by name, each with the joins of all bindings that have it.
         disputed: True if the other end was asked on opening whether another pipe leads there.
         ending: True while it only sends waiting messages.
     """
 
-    def __init__(self, exchange: _Exchange, number: int, outlet: Outlet) -> None:
+    def __init__(self, exchange: _Exchange, number: int, sender: Sender) -> None:
         self.exchange = exchange
         self.number = number
-        self.outlet = outlet
-        self.trunk: Trunk | None = None
-        self.carrier: Trunk | None = None
+        self.sender = sender
+        self.connection: Connection | None = None
+        self.carrier: Connection | None = None
         self.disputed = False
         self.handle = 0
-        self.joins: dict[str, list[Join]] = {}
+        self.subscriptions: dict[str, list[Subscription]] = {}
         self.ending = False
         #: Name of its queue, if its exchange balances.
         self.queue = ""
         #: Joins for which it is being opened.
-        self.opening: list[Join] = []
+        self.opening: list[Subscription] = []
         #: Name of the queue that left last.
         self._left: tuple[str, ...] = ()
-        #: True while it waits for its trunk to become writable.
-        self.starved = False
+        #: True while it waits for its connection to become writable.
+        self.waits_writable = False
 
-    def add(self, join: Join) -> None:
+    def add(self, subscription: Subscription) -> None:
         """Add a queue to its receivers."""
-        known = self.joins.setdefault(join.queue, [])
-        if join not in known:
-            known.append(join)
+        known = self.subscriptions.setdefault(subscription.queue, [])
+        if subscription not in known:
+            known.append(subscription)
 
-    def drop(self, join: Join) -> bool:
-        """Remove a join; return True if its queue has no other join."""
-        known = self.joins.get(join.queue, [])
-        if join in known:
-            known.remove(join)
+    def drop(self, subscription: Subscription) -> bool:
+        """Remove a subscription; return True if its queue has no other subscription."""
+        known = self.subscriptions.get(subscription.queue, [])
+        if subscription in known:
+            known.remove(subscription)
             if not known:
-                del self.joins[join.queue]
-                self._left = (join.queue,)
+                del self.subscriptions[subscription.queue]
+                self._left = (subscription.queue,)
                 return True
         return False
 
     @property
-    def bound(self) -> list[Join]:
+    def bound(self) -> list[Subscription]:
         """All its joins."""
-        return list(chain.from_iterable(self.joins.values()))
+        return list(chain.from_iterable(self.subscriptions.values()))
 
     @property
     def queues(self) -> tuple[str, ...]:
         """The names of the queues that received the messages sent: its receivers, or the queue that left last."""
-        return tuple(self.joins) or self._left or tuple(each.queue for each in self.opening)
+        return tuple(self.subscriptions) or self._left or tuple(each.queue for each in self.opening)
 
-    def led_where(self, trunk: Trunk) -> bool:
-        """Return True if it led to the wiring to which a trunk leads."""
-        return self.carrier is not None and self.carrier.leads_where(trunk)
+    def led_where(self, connection: Connection) -> bool:
+        """Return True if it led to the wiring to which a connection leads."""
+        return self.carrier is not None and self.carrier.leads_where(connection)
 
     def leads_to(self, queue: str) -> bool:
         """Return whether it brings messages to a queue, or is being opened for it."""
-        return queue in self.joins or any(each.queue == queue for each in self.opening)
+        return queue in self.subscriptions or any(each.queue == queue for each in self.opening)
 
     @property
     def promised(self) -> int:
@@ -177,67 +177,67 @@ class Pipe:
 
         With `Style.BALANCE`, waiting messages may still be given to another pipe.
         """
-        return self.outlet.sent if self.exchange.style is Style.BALANCE else self.outlet.next
+        return self.sender.sent if self.exchange.style is Style.BALANCE else self.sender.next
 
     def pump(self) -> None:
-        """Send waiting messages, as far as the other end has room and the trunk is writable."""
-        outlet = self.outlet
-        trunk = self.trunk
-        if trunk is None or not outlet.up:
+        """Send waiting messages, as far as the other end has room and the connection is writable."""
+        sender = self.sender
+        connection = self.connection
+        if connection is None or not sender.up:
             return
-        while trunk.writable:
-            chunk = outlet.take()
+        while connection.writable:
+            chunk = sender.take()
             if chunk is None:
                 break
-            trunk.send_data(self, *chunk)
-            if not outlet.waiting:
+            connection.send_data(self, *chunk)
+            if not sender.waiting:
                 break
         else:
-            trunk.starve(self)
+            connection.wait_writable(self)
             return
-        if outlet.tail:
-            trunk.send_data(self, outlet.mark())
-        if self.ending and outlet.empty:
+        if sender.tail:
+            connection.send_data(self, sender.mark())
+        if self.ending and sender.empty:
             self.end()
         elif self.exchange.drainers:
             self.exchange.drained()
 
     def end(self) -> None:
         """Close it: all is sent, or taken back."""
-        trunk, self.trunk = self.trunk, None
-        if trunk is not None:
-            trunk.end(self)
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.end(self)
 
     def credited(self, taken: int) -> None:
         """Process credit of the other end."""
-        if self.outlet.credit(taken):
+        if self.sender.credit(taken):
             self.pump()
             self.exchange.room_changed()
 
     def lost(self) -> None:
-        """Detach the trunk, which is lost; the caller tells the exchange that its pipes changed."""
-        self.trunk = None
-        self.starved = False
-        self.outlet.up = False
-        for join in self.bound:
-            if join.up:
-                join.up = False
-                join.base = self.outlet.taken
+        """Detach the connection, which is lost; the caller tells the exchange that its pipes changed."""
+        self.connection = None
+        self.waits_writable = False
+        self.sender.up = False
+        for subscription in self.bound:
+            if subscription.up:
+                subscription.up = False
+                subscription.base = self.sender.taken
         self.exchange.pipe_lost(self)
 
 
-class Port:
+class IncomingPipe:
     """A pipe, at the queues' end.
 
     Attributes:
-        inlet: Its receiving half.
+        receiver: Its receiving half.
         number: Its number at both ends, in one run of its owner.
         run: That run.
         identity: The identity of the wiring that opened it.
         handle: Its handle at this end.
-        trunk: The trunk that carries it; None while that is lost.
+        connection: The connection that carries it; None while that is lost.
         quiet: True while credit is held back, as a word with more information is about to be sent.
-        lost_at: Time when the trunk was lost, on the loop's clock.
+        lost_at: Time when the connection was lost, on the loop's clock.
     """
 
     def __init__(
@@ -246,18 +246,18 @@ class Port:
         key: tuple[str, ...],
         first: int,
         limits: Limits,
-        trunk: Trunk,
+        connection: Connection,
         number: int,
         handle: int,
-        widen: Callable[[Port], None],
+        widen: Callable[[IncomingPipe], None],
     ) -> None:
-        self.inlet = Inlet(exchange, key, first, limits, self._freed)
-        self.inlet.owner = self
+        self.receiver = Receiver(exchange, key, first, limits, self._freed)
+        self.receiver.owner = self
         self.number = number
-        self.run = trunk.run
-        self.identity = trunk.identity
+        self.run = connection.run
+        self.identity = connection.identity
         self.handle = handle
-        self.trunk: Trunk | None = trunk
+        self.connection: Connection | None = connection
         self.quiet = False
         self.lost_at = 0.0
         #: Called when the other end may have to be granted more, as a queue has left.
@@ -267,28 +267,28 @@ class Port:
 
     def _freed(self) -> None:
         """Send credit to the other end: now if it is much, else soon."""
-        if self.trunk is None or self.quiet:
+        if self.connection is None or self.quiet:
             return
-        if self.inlet.due:
+        if self.receiver.due:
             self.tell()
         elif self._timer is None:
             self._timer = self._loop.call_later(TELL_AFTER, self._tell_late)
 
     def _tell_late(self) -> None:
         self._timer = None
-        if self.inlet.taken > self.inlet.told:
+        if self.receiver.taken > self.receiver.told:
             self.tell()
 
     def tell(self) -> None:
         """Send credit to the other end."""
-        if self.trunk is not None:
-            self.trunk.send_credit(self.number, self.inlet.tell())
-            if self.inlet.shrunk and self.inlet.sources:
+        if self.connection is not None:
+            self.connection.send_credit(self.number, self.receiver.tell())
+            if self.receiver.shrunk and self.receiver.sources:
                 self._widen(self)
 
     def lose(self) -> None:
-        """Detach the trunk, which is lost."""
-        self.trunk = None
+        """Detach the connection, which is lost."""
+        self.connection = None
         self.lost_at = self._loop.time()
         self.stop()
 
@@ -299,8 +299,8 @@ class Port:
             self._timer = None
 
 
-class Trunk(ABC):
-    """The base of all trunks.
+class Connection(ABC):
+    """The base of all connections.
 
     Attributes:
         board: The exchanges and queues of this end.
@@ -318,23 +318,23 @@ class Trunk(ABC):
         self.run = run
         self.up = True
         self.pipes: dict[int, Pipe] = {}
-        self.ports: dict[int, Port] = {}
+        self.incoming: dict[int, IncomingPipe] = {}
         #: Pipes of exchanges that balance, by exchange and queue.
         self.balanced: dict[tuple[_Exchange, str], Pipe] = {}
-        self.joins: dict[tuple[str, str], Join] = {}
+        self.subscriptions: dict[tuple[str, str], Subscription] = {}
         #: Limits the bindings established over it at a time.
         self.turn = asyncio.Semaphore(AT_ONCE)
         #: Functions called with the error when it is lost.
         self.watchers: dict[Callable[[RedpollError], object], None] = {}
-        self._starved: deque[Pipe] = deque()
+        self._waiting_writable: deque[Pipe] = deque()
         #: True if `pump` will be called.
         self._called = False
         self.enter()
 
     def enter(self) -> None:
-        """Add it to the trunks of its board, unless it is lost."""
+        """Add it to the connections of its board, unless it is lost."""
         if self.up:
-            self.board.trunks.setdefault((self.identity, self.run), []).append(self)
+            self.board.connections.setdefault((self.identity, self.run), []).append(self)
 
     # Differences
 
@@ -356,13 +356,13 @@ class Trunk(ABC):
         """Return True if the other end sees names of a scope."""
         return self.sees_all or scope is Scope.GLOBAL or (self.sees_process and scope is Scope.PROCESS)
 
-    def leads_where(self, other: Trunk) -> bool:
-        """Return True if another trunk leads to the same run of the same wiring, as far as that can be known."""
+    def leads_where(self, other: Connection) -> bool:
+        """Return True if another connection leads to the same run of the same wiring, as far as that can be known."""
         same = self.identity == other.identity and self.run == other.run
         return same and self.sees_process == other.sees_process
 
-    async def is_rival_of(self, holder: Trunk) -> bool:  # noqa: ARG002  # between processes
-        """Return True if it claims the identity of another live trunk, and did not prove to lead to the same wiring."""
+    async def is_rival_of(self, holder: Connection) -> bool:  # noqa: ARG002  # between processes
+        """Return True if it claims the identity of another live connection, and did not prove to lead to the same wiring."""
         return False
 
     def give_up(self, error: RedpollError) -> None:
@@ -402,37 +402,37 @@ class Trunk(ABC):
 
     # For pipes
 
-    def starve(self, pipe: Pipe) -> None:
-        """Queue a pipe that has more data than the trunk takes now."""
-        if not pipe.starved:
-            pipe.starved = True
-            self._starved.append(pipe)
+    def wait_writable(self, pipe: Pipe) -> None:
+        """Queue a pipe that has more data than the connection takes now."""
+        if not pipe.waits_writable:
+            pipe.waits_writable = True
+            self._waiting_writable.append(pipe)
             if not self._called:
                 self._called = True
                 self.call_writable()
 
     def pump(self) -> None:
         """Send data of waiting pipes, in turn."""
-        starved = self._starved
+        waits_writable = self._waiting_writable
         # A pipe that is not done waits again below.
         self._called = True
-        while starved and self.writable:
-            pipe = starved.popleft()
-            pipe.starved = False
+        while waits_writable and self.writable:
+            pipe = waits_writable.popleft()
+            pipe.waits_writable = False
             for _ in range(_TURN):
-                chunk = pipe.outlet.take() if pipe.trunk is self else None
+                chunk = pipe.sender.take() if pipe.connection is self else None
                 if chunk is None:
                     break
                 self.send_data(pipe, *chunk)
-            if pipe.trunk is not self:
+            if pipe.connection is not self:
                 continue
-            if len(starved) and not pipe.outlet.empty:
-                pipe.starved = True
-                starved.append(pipe)
+            if len(waits_writable) and not pipe.sender.empty:
+                pipe.waits_writable = True
+                waits_writable.append(pipe)
             else:
                 pipe.pump()
-        self._called = bool(starved)
-        if starved:
+        self._called = bool(waits_writable)
+        if waits_writable:
             self.call_writable()
 
     def end(self, pipe: Pipe) -> None:
@@ -447,14 +447,14 @@ class Trunk(ABC):
 
     def data(self, handle: int, first: int, said: int, messages: list[bytes], size: int) -> None:
         """Process received messages."""
-        port = self.ports.get(handle)
+        port = self.incoming.get(handle)
         if port is not None:
-            port.inlet.arrived(first, said, messages, size)
+            port.receiver.arrived(first, said, messages, size)
 
     def credit(self, number: int, taken: int) -> None:
         """Process received credit."""
         pipe = self.pipes.get(number)
-        if pipe is not None and taken > pipe.outlet.taken:
+        if pipe is not None and taken > pipe.sender.taken:
             pipe.credited(taken)
 
     def took(self, numbers: Iterable[Any]) -> None:
@@ -462,7 +462,7 @@ class Trunk(ABC):
         for each in numbers:
             match each:
                 case (int(number), int(taken)) if (pipe := self.pipes.get(number)) is not None:
-                    pipe.outlet.credit(taken)
+                    pipe.sender.credit(taken)
 
     def said(self, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
         """Process a word of the other end; return the answer, which may be an error.
@@ -488,28 +488,28 @@ class Trunk(ABC):
         if not self.up:
             return
         self.up = False
-        self._starved.clear()
-        same = self.board.trunks.get((self.identity, self.run), [])
+        self._waiting_writable.clear()
+        same = self.board.connections.get((self.identity, self.run), [])
         if self in same:
             same.remove(self)
             if not same:
-                del self.board.trunks[self.identity, self.run]
-        self.board.trunk_lost(self, final=final)
+                del self.board.connections[self.identity, self.run]
+        self.board.connection_lost(self, final=final)
         watchers, self.watchers = self.watchers, {}
         for watcher in watchers:
             watcher(error)
 
 
-class DirectTrunk(Trunk):
-    """Base of trunks within a process: messages are not packed, and room at the other end is the only limit.
+class DirectConnection(Connection):
+    """Base of connections within a process: messages are not packed, and room at the other end is the only limit.
 
     Attributes:
-        twin: The trunk of the other end.
+        twin: The connection of the other end.
     """
 
     sees_process = True
     writable = True
-    twin: DirectTrunk
+    twin: DirectConnection
 
     def call_writable(self) -> None:
         """Do nothing: it is always writable."""
@@ -523,8 +523,8 @@ class DirectTrunk(Trunk):
         self.post(self.twin.data, pipe.handle, first, pipe.promised, batch.messages, batch.size)
 
 
-class LocalTrunk(DirectTrunk):
-    """Trunk to the same wiring: nothing is ever lost."""
+class LocalConnection(DirectConnection):
+    """Connection to the same wiring: nothing is ever lost."""
 
     sees_all = True
     place = "here"

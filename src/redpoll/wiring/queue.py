@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import check_seconds
-from redpoll.wiring.inlet import Source
 from redpoll.wiring.names import Gap, Limits, Scope
+from redpoll.wiring.receiver import Source
 from redpoll.wiring.waiting import Waiters
 
 __all__ = ["Queue", "QueueStats"]
@@ -100,7 +100,7 @@ class Queue:
         gaps = self._waiting_gaps()
         left = length_hint(self._batch) - gaps
         waiting = left + sum(source.waiting for source in self.sources)
-        pipes = len({source.inlet for source in self.sources if source.queue in source.inlet.sources})
+        pipes = len({source.receiver for source in self.sources if source.queue in source.receiver.sources})
         return QueueStats(self._received - left, waiting, self._gap_count, self._missing, pipes)
 
     def _waiting_gaps(self) -> int:
@@ -262,7 +262,7 @@ class Queue:
             source.busy = False
         for source, end in finished:
             source.finish(end)
-            if source.idle and source.inlet.sources.get(source.queue) is not source:
+            if source.idle and source.receiver.sources.get(source.queue) is not source:
                 self._discard(source)
 
     @property
@@ -276,10 +276,10 @@ class Queue:
 
     def add(self, source: Source) -> None:
         """Add a source."""
-        self._sources.setdefault(source.inlet.key, set()).add(source)
+        self._sources.setdefault(source.receiver.key, set()).add(source)
 
     def _discard(self, source: Source) -> None:
-        key = source.inlet.key
+        key = source.receiver.key
         known = self._sources.get(key, set())
         known.discard(source)
         if not known:

@@ -15,21 +15,21 @@ from redpoll.config import Config
 from redpoll.errors import Closed, RedpollError, UnknownName, UsageError
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.platforms import after_fork
-from redpoll.wiring.binder import Binder
 from redpoll.wiring.binding import Binding
+from redpoll.wiring.bindings import Bindings
 from redpoll.wiring.board import Board
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.directory.tokens import token_bytes
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange
+from redpoll.wiring.inprocess import Neighbour
 from redpoll.wiring.names import LOCAL, AtLimit, Gap, Limits, Scope, Style, check_kind, check_name
-from redpoll.wiring.net import Net, config_of
-from redpoll.wiring.process import Neighbour
+from redpoll.wiring.network import Net, config_of
 from redpoll.wiring.queue import Queue
 from redpoll.wiring.reach import advertised as _advertised
 from redpoll.wiring.reach import check_reach
-from redpoll.wiring.registry import Registry
+from redpoll.wiring.resolver import Resolver
 
 __all__ = ["Wiring"]
 
@@ -101,9 +101,9 @@ class Wiring:
             self._directory.back = partial(self._events.tell, "directory_back")
             self._directory.taken = partial(self._events.tell, "taken")
         self._board: Board
-        self._binder: Binder
+        self._bindings: Bindings
         self._neighbour: Neighbour
-        self._registry: Registry
+        self._resolver: Resolver
         #: Creations in progress, by kind and name; each event is set at its end.
         self._claiming: dict[tuple[Kind, str], asyncio.Event] = {}
 
@@ -132,12 +132,12 @@ class Wiring:
             raise
         self._neighbour = Neighbour(self._board)
         hosts = self._config.hosts
-        self._registry = registry = Registry(
+        self._resolver = resolver = Resolver(
             self._board, net, self._neighbour, self._directory, self._advertise, hosts, self._bind_timeout
         )
-        self._board.address = str(registry.address)
-        self._board.owner = registry.owner
-        self._binder = Binder(self._board, registry)
+        self._board.address = str(resolver.address)
+        self._board.owner = resolver.owner
+        self._bindings = Bindings(self._board, resolver)
         self._state = "running"
         _started.add(self)
 
@@ -185,7 +185,7 @@ class Wiring:
         self._board.close()
         self._events.close()
         try:
-            await self._binder.close()
+            await self._bindings.close()
         except BaseException:
             drain = 0.0
             raise
@@ -241,7 +241,7 @@ class Wiring:
             Closed: The wiring is not running.
         """
         self._check()
-        self._registry.check_scope(scope)
+        self._resolver.check_scope(scope)
         for option, value, kind in (
             ("style", style, Style),
             ("at_limit", at_limit, AtLimit),
@@ -274,7 +274,7 @@ class Wiring:
             NameTaken: As for `create_exchange`, also the other errors.
         """
         self._check()
-        self._registry.check_scope(scope)
+        self._resolver.check_scope(scope)
         check_kind("limits", limits, Limits)
         await self._claimed("queue", check_name("queue", name))
         known = name in self._board.queues
@@ -286,12 +286,12 @@ class Wiring:
     async def _claim(
         self, kind: Kind, name: str, scope: Scope, style: Style | None, undo: Callable[[], object]
     ) -> None:
-        self._binder.kick(kind, name)
+        self._bindings.retry(kind, name)
         done = self._claiming[kind, name] = asyncio.Event()
         try:
-            await self._registry.claim(kind, name, scope, style)
+            await self._resolver.claim(kind, name, scope, style)
             # Messages for a former owner of the name now go to this one.
-            self._binder.kick(kind, name)
+            self._bindings.retry(kind, name)
         except BaseException:
             undo()
             raise
@@ -307,12 +307,12 @@ class Wiring:
 
     async def _delete_exchange(self, exchange: Exchange) -> None:
         if self._board.exchanges.get(exchange.name) is exchange:
-            await self._registry.give_up("exchange", exchange.name, exchange.scope)
+            await self._resolver.give_up("exchange", exchange.name, exchange.scope)
             self._board.remove_exchange(exchange)
 
     async def _delete_queue(self, queue: Queue) -> None:
         if self._board.queues.get(queue.name) is queue:
-            await self._registry.give_up("queue", queue.name, queue.scope)
+            await self._resolver.give_up("queue", queue.name, queue.scope)
             self._board.remove_queue(queue)
 
     # Wiring
@@ -347,7 +347,7 @@ class Wiring:
                 raise UsageError(
                     f"{given!r} belongs to another wiring", "a LOCAL name can be bound by its own wiring only"
                 )
-        return await self._binder.bind(*names, seconds, self._bind_timeout or 5.0)
+        return await self._bindings.bind(*names, seconds, self._bind_timeout or 5.0)
 
     async def unbind(self, exchange: str | Exchange, queue: str | Queue) -> None:
         """End a binding of this wiring: earlier messages still arrive, later ones do not.
@@ -357,7 +357,7 @@ class Wiring:
         """
         self._check()
         names = self._name(exchange, "exchange"), self._name(queue, "queue")
-        binding = self._binder.bindings.get(names)
+        binding = self._bindings.bindings.get(names)
         if binding is None:
             raise UnknownName("binding", " -> ".join(names))
         await binding.unbind()
@@ -452,7 +452,7 @@ class Wiring:
     @property
     def bindings(self) -> tuple[Binding, ...]:
         """The bindings of this wiring."""
-        return tuple(self._binder.bindings.values()) if hasattr(self, "_binder") else ()
+        return tuple(self._bindings.bindings.values()) if hasattr(self, "_bindings") else ()
 
     @property
     def address(self) -> Address:
@@ -465,7 +465,7 @@ class Wiring:
         """
         if self._state not in {"running", "closing"}:
             raise Closed("wiring")
-        return self._registry.address
+        return self._resolver.address
 
     @property
     def identity(self) -> bytes:

@@ -85,7 +85,7 @@ async def test_names() -> None:
         await one.unregister("exchange", "E")
         await one.unregister("exchange", "E")
         await until(lambda: told[-1] is None, "the end")
-        assert (one.state, one.near, one.local_host, one.trouble) == ("up", True, "127.0.0.1", None)
+        assert (one.state, one.near, one.local_host, one.last_error) == ("up", True, "127.0.0.1", None)
 
 
 async def test_a_list_of_many() -> None:
@@ -241,7 +241,7 @@ async def test_before_the_directory() -> None:
         one.watch("exchange", "E", told.append)
         registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
         looking = asyncio.ensure_future(one.lookup("exchange", "E"))
-        await until(lambda: one.trouble is not None and one.state == "connecting", "dialling")
+        await until(lambda: one.last_error is not None and one.state == "connecting", "dialling")
         async with serve(address.port):
             await within(registering)
             found = await within(looking)
@@ -270,7 +270,7 @@ async def test_nobody_there() -> None:
         for call in (one.lookup("queue", "Q"), one.register("queue", "Q", HERE), one.list(), one.list(timeout=0)):
             with pytest.raises(DirectoryUnavailable, match=f"{address}"):
                 await call
-        await until(lambda: one.trouble is not None, "the reason")
+        await until(lambda: one.last_error is not None, "the reason")
         with pytest.raises(DirectoryUnavailable, match="Connection refused"):
             await one.list()
         await one.unregister("queue", "Q")
@@ -292,7 +292,7 @@ async def test_a_directory_that_is_started_again() -> None:
         await until(lambda: len(told) == 600, "the news")
         await first.stop()
         await until(lambda: one.state == two.state == "lost", "the loss")
-        assert isinstance(one.trouble, RedpollError)
+        assert isinstance(one.last_error, RedpollError)
         looking = asyncio.ensure_future(two.lookup("queue", "Q599"))
         await one.unregister("queue", "Q0")
         async with serve(port, lease=SHORT) as second:
@@ -440,7 +440,7 @@ async def test_unknown_names() -> None:
         told: list[Entry | None] = []
         one.watch("queue", "Q", told.append)
         await until(lambda: told == [None], "the news that there is nobody")
-        assert one._wishes.watched == [("queue", "Q")]
+        assert one._desired.watched == [("queue", "Q")]
 
 
 async def test_a_name_that_comes_in_the_first_lease() -> None:
@@ -616,7 +616,7 @@ async def test_closing_while_it_is_met() -> None:
     async with make(handler, slots=4) as node:
         one = use(node.address)
         await one.start()
-        one._wishes.register(Entry("queue", "Q", HERE, None, OWNER))
+        one._desired.register(Entry("queue", "Q", HERE, None, OWNER))
         await within(register.wait())
         await within(one.close())
         await until(lambda: heard[-1] == words.BYE.header, "the goodbye")
@@ -658,7 +658,7 @@ async def test_arguments() -> None:
                 await call
         with pytest.raises(UsageError):
             one.watch("queue", "a\nb", lambda entry: None)
-        assert (one._wishes.registrations, one._wishes.watched) == ({}, [])
+        assert (one._desired.registrations, one._desired.watched) == ({}, [])
 
 
 # What is no directory

@@ -13,7 +13,7 @@ from redpoll import Address
 from redpoll.errors import NameTaken
 from redpoll.testing import FaultProxy
 from redpoll.wiring.directory import Directory, DirectoryClient, Watch
-from redpoll.wiring.directory.wishes import Standing
+from redpoll.wiring.directory.desired import Standing
 from tests.conftest import LOOPS
 from tests.node.support import until
 from tests.ports import free_port
@@ -115,7 +115,7 @@ class Play:
         known = {entry.name: entry for entry in self.directory.entries}
         wanted: dict[str, set[Address]] = {}
         for client in self.clients:
-            for (_, name), registration in client._wishes.registrations.items():
+            for (_, name), registration in client._desired.registrations.items():
                 wanted.setdefault(name, set()).add(registration.entry.address)
                 held = name in known and known[name].address == registration.entry.address
                 if held is not (registration.standing is Standing.HELD):

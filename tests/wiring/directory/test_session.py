@@ -106,7 +106,7 @@ async def test_a_directory_that_has_forgotten() -> None:
     "prepare",
     [
         lambda client: client.watch("queue", "Q", lambda entry: None),
-        lambda client: client._wishes.register(Entry("queue", "Q", HERE, None, OWNER)),
+        lambda client: client._desired.register(Entry("queue", "Q", HERE, None, OWNER)),
     ],
 )
 async def test_answers_to_all_it_wants(prepare: Callable[[DirectoryClient], object]) -> None:
@@ -118,7 +118,7 @@ async def test_answers_to_all_it_wants(prepare: Callable[[DirectoryClient], obje
         prepare(client)
         await until(lambda: impostor.heard.count("hello") > 2, "several attempts")
         assert client.state == "connecting"
-        assert isinstance(client.trouble, ProtocolError)
+        assert isinstance(client.last_error, ProtocolError)
         await client.close()
 
 

@@ -63,11 +63,11 @@ def pair(**options: Any) -> Iterator[tuple[pyzmq.ZMQ, int]]:
 
 def address(zmq: Wires) -> Address:
     """Where an object listens."""
-    wiring = zmq._house._wiring
+    wiring = zmq._resident._wiring
     assert wiring is not None
     return Address.parse(wiring.address)
 
 
 def waits(zmq: Wires, count: int = 1) -> bool:
     """Whether so many threads wait for a message."""
-    return len(zmq._house.inbox._waiting) == count
+    return len(zmq._resident.inbox._waiting) == count

@@ -16,11 +16,11 @@ class Loop:
     """Counts what it is asked for."""
 
     def __init__(self) -> None:
-        self.wishes = 0
+        self.desired = 0
         self.inbox = Inbox(self.want, lambda: None, "object")
 
     def want(self) -> None:
-        self.wishes += 1
+        self.desired += 1
 
     def waiting(self, count: int = 1) -> bool:
         return len(self.inbox._waiting) == count
@@ -37,7 +37,7 @@ def test_order() -> None:
     loop.inbox._give([b"1", b"2"])
     loop.inbox._give([b"3"])
     assert [loop.inbox.wait(0) for _ in range(3)] == [b"1", b"2", b"3"]
-    assert not loop.wishes
+    assert not loop.desired
 
 
 def test_pop_takes_what_is_there() -> None:
@@ -55,18 +55,18 @@ def test_one_wish_for_all_who_wait() -> None:
     loop = Loop()
     takers = [in_thread(loop.inbox.wait, None) for _ in range(3)]
     until(lambda: loop.waiting(3), "three threads that wait")
-    assert loop.wishes == 1
+    assert loop.desired == 1
     assert wanted(loop.inbox)
     loop.inbox._give([b"1"])
     until(lambda: loop.waiting(2), "one that took it")
     assert wanted(loop.inbox)
-    assert loop.wishes == 1
+    assert loop.desired == 1
     loop.inbox._give([b"2", b"3"])
     assert sorted(taker.result(PATIENCE) for taker in takers) == [b"1", b"2", b"3"]
     assert not wanted(loop.inbox)
     later = in_thread(loop.inbox.wait, None)
     until(loop.waiting, "one more")
-    assert loop.wishes == 2
+    assert loop.desired == 2
     loop.inbox._give([b"4"])
     assert later.result(PATIENCE) == b"4"
 

@@ -194,7 +194,7 @@ def test_interrupted_bind() -> None:
     with directory() as hostname, pyzmq.ZMQ(hostname) as zmq:
         exchange = zmq.create_exchange("E")
         zmq.create_queue("Q")
-        with pytest.raises(KeyboardInterrupt), interrupting(lambda: zmq._house._thread is not None):
+        with pytest.raises(KeyboardInterrupt), interrupting(lambda: zmq._resident._thread is not None):
             zmq.bind("E", "NEVER", wait=None)
         zmq.bind("E", "Q")
         zmq.send(exchange, b"x")
@@ -263,7 +263,7 @@ def test_close_drops_what_cannot_leave() -> None:
     zmq = pyzmq.Zmq()
     exchange = zmq.create_exchange("E")
     sending = in_thread(zmq.send, exchange, b"x")
-    until(lambda: zmq._house._wiring is not None and exchange in zmq._house.outboxes, "the exchange")
+    until(lambda: zmq._resident._wiring is not None and exchange in zmq._resident.outboxes, "the exchange")
     zmq.close(linger=0)
     with pytest.raises(Closed):
         sending.result(PATIENCE)
@@ -357,7 +357,7 @@ def test_in_a_thread_that_runs_a_loop() -> None:
 def test_on_the_loop_itself() -> None:
     """What would block the loop is refused there."""
     with pair() as (zmq, exchange):
-        thread = zmq._house._thread
+        thread = zmq._resident._thread
         assert thread is not None
         for call in (zmq.receive, lambda: zmq.bind("E", "Q"), zmq.close, lambda: zmq.create_queue("R")):
             with pytest.raises(UsageError, match="block the thread of the event loop"):
@@ -440,7 +440,7 @@ def test_ctrl_c_in_a_program(press: str) -> None:
         "with pyzmq.ZMQ() as zmq:\n"
         "    zmq.create_queue('Q')\n"
         "    def press():\n"
-        "        while not zmq._house.inbox._waiting:\n"
+        "        while not zmq._resident.inbox._waiting:\n"
         "            pass\n"
         f"        {press}\n"
         "    threading.Thread(target=press, daemon=True).start()\n"

@@ -31,11 +31,11 @@ from redpoll.node.reports import Repeated
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory.desired import DesiredState, Registration, Watch
 from redpoll.wiring.directory.entries import Entry, Key, Kind, key_of, place_problem, style_of
 from redpoll.wiring.directory.session import Session, State, refusal
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from redpoll.wiring.directory.tokens import token_bytes
-from redpoll.wiring.directory.wishes import Registration, Watch, Wishes
 
 __all__ = ["DirectoryClient", "unavailable"]
 
@@ -107,7 +107,7 @@ class DirectoryClient:
         names: tuple[Literal["lost", "back", "taken"], ...] = ("lost", "back", "taken")
         logs = {name: partial(log_raised, f"{name} of a client of a directory", logger=_logger) for name in names}
         self._raised = {name: Repeated(log) for name, log in logs.items()}
-        self._wishes = Wishes(lambda key: self.session.post(words.UNWATCH, [key]))
+        self._desired = DesiredState(lambda key: self.session.post(words.UNWATCH, [key]))
         hello = words.Hello(words.VERSION, os.urandom(16), time.time_ns(), token_bytes(token) or b"")
         self._own_node: _Dialling | None = None
         if node is None:
@@ -122,7 +122,7 @@ class DirectoryClient:
                     reuse_time=_REUSE,
                 ),
             )
-        self.session = Session(self.address, node, hello, self._wishes, self._tell)
+        self.session = Session(self.address, node, hello, self._desired, self._tell)
 
     # Life
 
@@ -173,7 +173,7 @@ class DirectoryClient:
         return self.session.state
 
     @property
-    def trouble(self) -> RedpollError | None:
+    def last_error(self) -> RedpollError | None:
         """The reason why the directory is not reached, as far as known; None while it is reached."""
         return self.session.why
 
@@ -257,13 +257,13 @@ class DirectoryClient:
         if problem is not None:
             raise ConfigError("advertise", str(entry.address), problem)
         self.session.check()
-        registration = self._wishes.register(entry)
+        registration = self._desired.register(entry)
         verdicts: list[Verdict] = []
         try:
             async with self._in_time(timeout) as limit:
                 await self._have(registration, verdicts, limit if until_free else None)
         except BaseException as error:
-            if self._wishes.drop(registration):
+            if self._desired.drop(registration):
                 # It may be registered, and only the answer is missing.
                 self.session.post(words.UNREGISTER, [entry.key])
             if verdicts and isinstance(error, DirectoryUnavailable):
@@ -278,12 +278,12 @@ class DirectoryClient:
         def entries() -> list[Entry]:
             # A later registration of the name replaces this one, whose data would replace it again.
             nonlocal asked
-            asked = self._wishes.registrations.get(entry.key, registration)
+            asked = self._desired.registrations.get(entry.key, registration)
             return [asked.entry]
 
         while True:
             verdict: Verdict = self._single(await self.session.ask(words.REGISTER, entries))
-            self._wishes.answered(asked, verdict)
+            self._desired.answered(asked, verdict)
             if verdict.outcome is Outcome.REGISTERED:
                 return
             if verdict.outcome is not Outcome.TAKEN or verdict.free_in is None:
@@ -317,10 +317,10 @@ class DirectoryClient:
         key = key_of(kind, name)
         if self.state != "refused":
             self.session.check()
-        registration = self._wishes.registrations.get(key)
+        registration = self._desired.registrations.get(key)
         if registration is None:
             return
-        self._wishes.drop(registration)
+        self._desired.drop(registration)
         if self.session.met:
             async with self._in_time(timeout):
                 await self.session.ask(words.UNREGISTER, [key])
@@ -393,11 +393,11 @@ class DirectoryClient:
         key = key_of(kind, name)
         if self.state != "refused":
             self.session.check()
-        watch, new = self._wishes.watch(key, callback)
+        watch, new = self._desired.watch(key, callback)
         if new:
             self.session.post(words.WATCH, [key])
         else:
-            asyncio.get_running_loop().call_soon(self._wishes.remind, watch)
+            asyncio.get_running_loop().call_soon(self._desired.remind, watch)
         return watch
 
     async def list(self, *, timeout: float | Unset | None = UNSET) -> tuple[Entry, ...]:
@@ -434,9 +434,9 @@ class DirectoryClient:
             async with asyncio.timeout(seconds) as limit:
                 yield limit
         except TimeoutError:
-            trouble = self.session.why
-            why = f"no answer in {seconds:g} s" if trouble is None else str(trouble)
-            raise unavailable(self.address, trouble, why) from trouble
+            last_error = self.session.why
+            why = f"no answer in {seconds:g} s" if last_error is None else str(last_error)
+            raise unavailable(self.address, last_error, why) from last_error
 
     def _single(self, answers: Any) -> Any:
         if len(answers) != 1:
@@ -468,15 +468,15 @@ class _Dialling(Node[Any]):
         self._client.session.ended(peer, error)
 
 
-def unavailable(address: Address, trouble: RedpollError | None, reason: str) -> DirectoryUnavailable:
+def unavailable(address: Address, last_error: RedpollError | None, reason: str) -> DirectoryUnavailable:
     """Return the error of a directory that does not answer; its hint says to start one if nothing listens there.
 
     Args:
         address: The address of the directory.
-        trouble: The reason why it is not reached, as far as known.
+        last_error: The reason why it is not reached, as far as known.
         reason: The same as text.
     """
-    cause = trouble.__cause__ if isinstance(trouble, DialFailed) else None
+    cause = last_error.__cause__ if isinstance(last_error, DialFailed) else None
     is_nobody = isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
     return DirectoryUnavailable(address, reason, None if is_nobody else _SILENT)
 

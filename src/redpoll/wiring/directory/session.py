@@ -33,9 +33,9 @@ from redpoll.message import Message
 from redpoll.node import Node, Received
 from redpoll.node.door import Peer, local_host, peer_of, why_unreachable
 from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory.desired import DesiredState, Registration
 from redpoll.wiring.directory.entries import Entry, Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
-from redpoll.wiring.directory.wishes import Registration, Wishes
 
 __all__ = ["Session", "State", "refusal"]
 
@@ -74,28 +74,28 @@ class Session:
         address: The address of the directory.
         node: The node that dials it; started and stopped by others. It hands over what `arrived` and `ended` take.
         hello: The client's hello.
-        wishes: The client's registrations and watches.
+        desired: The client's registrations and watches.
         tell: Called with the name of a hook and its arguments.
 
     Attributes:
         state: The state of the link to it.
-        trouble: The reason why it is not reached, as far as known.
+        last_error: The reason why it is not reached, as far as known.
         welcome: The directory's last answer to a hello.
         local_host: The local IP address of the link to it; None before there was one, and for a unix socket.
     """
 
     def __init__(
-        self, address: Address, node: Node[Any], hello: words.Hello, wishes: Wishes, tell: Callable[..., object]
+        self, address: Address, node: Node[Any], hello: words.Hello, desired: DesiredState, tell: Callable[..., object]
     ) -> None:
         self.address = address
         self.state: State = "new"
-        self.trouble: RedpollError | None = None
+        self.last_error: RedpollError | None = None
         self.welcome: words.Welcome | None = None
         self.local_host: str | None = None
         #: Time when the directory knows of each name whether it has an owner; None before the first contact.
         self._settles_at: float | None = None
         self._hello = hello
-        self._wishes = wishes
+        self._desired = desired
         self._tell = tell
         self._node = node
         #: The directory, after it has answered a hello.
@@ -148,7 +148,7 @@ class Session:
         """The reason why it is not reached, as far as known; None while it is reached."""
         if self.state in {"new", "up"}:
             return None
-        return self.trouble or why_unreachable(self._node, self.address)
+        return self.last_error or why_unreachable(self._node, self.address)
 
     def check(self) -> None:
         """Raise an error if calls cannot be carried out.
@@ -161,10 +161,10 @@ class Session:
         """
         if self.state in {"new", "closed"}:
             raise Closed("client of the directory")
-        if self.state == "refused" and self.trouble is not None:
+        if self.state == "refused" and self.last_error is not None:
             # A copy: each error has a traceback of its own.
-            error = copy(self.trouble)
-            raise error from self.trouble.__cause__
+            error = copy(self.last_error)
+            raise error from self.last_error.__cause__
 
     async def wait(self) -> None:
         """Wait until the directory is reached.
@@ -198,7 +198,7 @@ class Session:
             except (*_FINAL, ProtocolError, DecodeError):
                 raise
             except RedpollError as error:
-                self.trouble = error
+                self.last_error = error
                 self._part()
                 await asyncio.sleep(_FIRST_PAUSE)
 
@@ -213,7 +213,7 @@ class Session:
                 if word == words.WATCH:
                     self._saw(keys, value)
             except RedpollError as error:
-                self.trouble = error
+                self.last_error = error
                 self._part()
 
         if self.met:
@@ -269,13 +269,13 @@ class Session:
         self.welcome = welcome
         self._settles_at = asyncio.get_running_loop().time() + welcome.settles_in
         self.local_host = local_host(answer)
-        wishes = self._wishes
-        wishes.begin()
-        for batch in _batches(list(wishes.registrations.values())):
+        desired = self._desired
+        desired.begin()
+        for batch in _batches(list(desired.registrations.values())):
             await self._register(batch)
         await self._request(words.SETTLED, timeout=_PATIENCE)
         asked: set[Key] = set()
-        while missing := [key for key in wishes.watched if key not in asked]:
+        while missing := [key for key in desired.watched if key not in asked]:
             # Others may have been added meanwhile.
             for keys in _batches(missing):
                 self._saw(keys, await self._request(words.WATCH, keys, _PATIENCE))
@@ -284,10 +284,10 @@ class Session:
             # The link was lost, or a name was taken over: all of it again.
             return
         self.state = "up"
-        self.trouble = None
+        self.last_error = None
         self._was_met = self._is_met = True
         self._decided.set()
-        for keys in _batches(list(asked.difference(wishes.watched))):
+        for keys in _batches(list(asked.difference(desired.watched))):
             self.post(words.UNWATCH, keys)
         if self._missed:
             self._missed = False
@@ -298,7 +298,7 @@ class Session:
         if len(verdicts) != len(registrations):
             raise ProtocolError("the answer has another number of names", self.address)
         for registration, verdict in zip(registrations, verdicts, strict=True):
-            if self._wishes.answered(registration, verdict):
+            if self._desired.answered(registration, verdict):
                 error = refusal(registration.entry, verdict, self.address)
                 _logger.warning("lost a name at the directory %s: %s", self.address, error)
                 self._tell("taken", *registration.entry.key, error)
@@ -308,7 +308,7 @@ class Session:
             raise ProtocolError("the answer has another number of names", self.address)
         for key, seen in zip(keys, sights, strict=True):
             if seen is not None:
-                self._wishes.saw(key, seen)
+                self._desired.saw(key, seen)
 
     async def _stay(self) -> None:
         """Renew the lease until the session must begin anew."""
@@ -320,22 +320,22 @@ class Session:
                     await self._parted.wait()
             except TimeoutError:
                 try:
-                    if not await self._request(words.RENEW, self._wishes.count, _PATIENCE):
+                    if not await self._request(words.RENEW, self._desired.count, _PATIENCE):
                         return
-                    for batch in _batches(self._wishes.lost):
+                    for batch in _batches(self._desired.lost):
                         await self._register(batch)
-                    unseen = self._wishes.unseen
+                    unseen = self._desired.unseen
                     for keys in _batches(unseen):
                         self._saw(keys, await self._request(words.WATCH, keys, _PATIENCE))
                 except RedpollError as error:
-                    self.trouble = error
+                    self.last_error = error
                     return
 
     def _failed(self, error: RedpollError) -> None:
         """Note that the directory is not reached, and why."""
         if self.state == "closed":
             return
-        self.trouble = error
+        self.last_error = error
         was_up = self.state == "up"
         if isinstance(error, _FINAL):
             self.state = "refused"
@@ -374,7 +374,7 @@ class Session:
             message.refuse(error.problem)
             return True
         for key, seen in news.seen:
-            self._wishes.saw(key, seen)
+            self._desired.saw(key, seen)
         if news.again:
             self._part()
         return True

@@ -53,7 +53,7 @@ class ZMQ(Wires):
             outbox.post(msg)
         else:
             number = either("exchange_id", exchange_id, "exchange", exchange)
-            self._house.send(number, either("msg", msg, "py_message", py_message))
+            self._resident.send(number, either("msg", msg, "py_message", py_message))
 
     def receive(self, *, timeout: float | None = None) -> bytes:
         """Wait for the next message of any queue of this object; queues take turns.
@@ -72,7 +72,7 @@ class ZMQ(Wires):
                 return message  # type: ignore[no-any-return]  # what the loop gave
         except IndexError:
             pass
-        return self._house.receive(timeout)  # type: ignore[no-any-return]  # as above
+        return self._resident.receive(timeout)  # type: ignore[no-any-return]  # as above
 
 
 class Zmq(Wires):
@@ -118,7 +118,7 @@ class Zmq(Wires):
             return 1
         number = either("exchange", exchange, "exchange_id", exchange_id)
         message = either("py_message", py_message, "msg", msg)
-        return 1 if self._house.send(number, message, wait=bool(block)) else 0
+        return 1 if self._resident.send(number, message, wait=bool(block)) else 0
 
     def receive(self, block: bool | int = True, *, timeout: float | None = None) -> tuple[int, bytes | Gap, int]:
         """Return the next message of any queue of this object; queues take turns.
@@ -144,8 +144,8 @@ class Zmq(Wires):
         except IndexError:
             pass
         if block:
-            return self._house.receive(timeout)  # type: ignore[no-any-return]  # as above
-        found = self._house.look()
+            return self._resident.receive(timeout)  # type: ignore[no-any-return]  # as above
+        found = self._resident.look()
         return _NOTHING if found is None else found
 
     def mask(self, notifications: int) -> None:
@@ -161,4 +161,4 @@ class Zmq(Wires):
             raise UsageError(
                 f"there are no notifications {notifications!r}", "MESSAGE_DATA, or MESSAGE_DATA | MESSAGE_GAP"
             )
-        self._house.mask(bool(notifications & MESSAGE_GAP))
+        self._resident.mask(bool(notifications & MESSAGE_GAP))

@@ -23,8 +23,8 @@ from redpoll.wiring.zmq.constants import (
     scope_of,
     style_of,
 )
-from redpoll.wiring.zmq.house import House
 from redpoll.wiring.zmq.interfaces import ANYWHERE, NOWHERE, Place, directory_at, place_of
+from redpoll.wiring.zmq.resident import WiringResident
 
 __all__ = ["Wires"]
 
@@ -90,10 +90,10 @@ class Wires:
                 host = "127.0.0.1" if near else ANYWHERE
             return Wiring(directory, host=host, port=port, **options)
 
-        self._house = House(make, f"{type(self).__name__} object", self._gaps)
-        self._house.watch(self)
-        self._outboxes = self._house.outboxes
-        self._pop = self._house.inbox.pop
+        self._resident = WiringResident(make, f"{type(self).__name__} object", self._gaps)
+        self._resident.watch(self)
+        self._outboxes = self._resident.outboxes
+        self._pop = self._resident.inbox.pop
 
     # Wiring
 
@@ -130,7 +130,7 @@ class Wires:
         """
         options = {"scope": scope_of(scope), "style": style_of(self._style if style is UNSET else style)}
         place = place_of(either("interface", interface, "location", location))
-        return self._house.create("exchange", either("name", name, "exchange_name", exchange_name), place, options)
+        return self._resident.create("exchange", either("name", name, "exchange_name", exchange_name), place, options)
 
     def create_queue(
         self,
@@ -166,7 +166,7 @@ class Wires:
         check_swap(swap)
         options = {"scope": scope_of(scope), "limits": limits_of(hwm, lwm)}
         place = place_of(either("interface", interface, "location", location))
-        return self._house.create("queue", either("name", name, "queue_name", queue_name), place, options)
+        return self._resident.create("queue", either("name", name, "queue_name", queue_name), place, options)
 
     def bind(
         self,
@@ -197,7 +197,7 @@ class Wires:
         for key, value in (("exchange_options", exchange_options), ("queue_options", queue_options)):
             if value is not None:
                 raise UsageError(f"bind() has no {key} here, so {value!r} cannot be kept to", "leave them out")
-        self._house.bind(exchange, queue, {} if wait is UNSET else {"wait": wait})
+        self._resident.bind(exchange, queue, {} if wait is UNSET else {"wait": wait})
 
     # Close
 
@@ -216,7 +216,7 @@ class Wires:
             problem = seconds(linger)
             if problem is not None:
                 raise ConfigError("linger", linger, problem)
-        self._house.close(linger)
+        self._resident.close(linger)
 
     def __enter__(self) -> Self:
         return self
@@ -228,8 +228,8 @@ class Wires:
 
     def __del__(self) -> None:
         # The warning alone, as Ctrl-C may keep the rest from running.
-        house = getattr(self, "_house", None)
-        if house is not None and house.is_open:
+        resident = getattr(self, "_resident", None)
+        if resident is not None and resident.is_open:
             warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

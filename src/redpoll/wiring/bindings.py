@@ -12,15 +12,15 @@ from typing import Any
 from redpoll.errors import Closed, NameTaken, RedpollError, UnknownName, WiringError
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import KEPT, Board
-from redpoll.wiring.connection import Answer, Join, Trunk
+from redpoll.wiring.connection import Answer, Connection, Subscription
 from redpoll.wiring.directory.entries import Kind
-from redpoll.wiring.joining import attach, leave
 from redpoll.wiring.names import Scope, check_name
 from redpoll.wiring.protocol import check_answer, field, refusal
-from redpoll.wiring.registry import Registry
+from redpoll.wiring.resolver import Resolver
+from redpoll.wiring.subscribing import attach, leave
 from redpoll.wiring.waiting import Turns
 
-__all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
+__all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Bindings"]
 
 #: Seconds between two attempts to establish a binding: the first pause, and the longest.
 FIRST_PAUSE = 0.1
@@ -37,26 +37,26 @@ _PATIENCE = 10.0
 
 
 class _Kept:
-    """A request of a wiring that is gone: a join of a queue of its own, or, with None, a binding of two other names."""
+    """A request of a wiring that is gone: a subscription of its own queue, or, with None, a binding of two other names."""
 
-    def __init__(self, join: Join | None, identity: bytes, end: Callable[[], object]) -> None:
-        self.join = join
+    def __init__(self, subscription: Subscription | None, identity: bytes, end: Callable[[], object]) -> None:
+        self.subscription = subscription
         self.identity = identity
         self.end = end
         self.timer: asyncio.TimerHandle
 
 
-class Binder:
+class Bindings:
     """The bindings of one wiring.
 
     Args:
-        board: The exchanges, queues and trunks of the wiring.
-        registry: Resolves and watches names.
+        board: The exchanges, queues and connections of the wiring.
+        resolver: Resolves and watches names.
     """
 
-    def __init__(self, board: Board, registry: Registry) -> None:
+    def __init__(self, board: Board, resolver: Resolver) -> None:
         self._board = board
-        self._registry = registry
+        self._resolver = resolver
         self.bindings: dict[tuple[str, str], Binding] = {}
         #: The bindings that are about a name.
         self._about: dict[tuple[Kind, str], dict[Binding, None]] = {}
@@ -67,14 +67,14 @@ class Binder:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._turns = Turns(board.loop, AT_A_TIME)
-        board.lost = self._trunk_lost
+        board.lost = self._connection_lost
         board.unwired = self._unwired
         board.words.update({"bind": self._asked, "unbind": self._asked_to_end, "unwired": self._told})
 
     # For the wiring
 
     async def bind(
-        self, exchange: str, queue: str, wait: float | None, patience: float, holder: Trunk | None = None
+        self, exchange: str, queue: str, wait: float | None, patience: float, holder: Connection | None = None
     ) -> Binding:
         """Bind an exchange to a queue; done when messages flow.
 
@@ -114,7 +114,7 @@ class Binder:
         """Watch the names of a binding; at the limit of watches it retries by itself until others are cancelled."""
         try:
             for kind, name in _names(binding):
-                binding.watches.append(self._registry.watch(kind, name, partial(self._moved, binding, kind)))
+                binding.watches.append(self._resolver.watch(kind, name, partial(self._moved, binding, kind)))
         except BaseException as error:
             self._end_watches(binding)
             if not isinstance(error, WiringError):
@@ -130,45 +130,45 @@ class Binder:
     async def _first(self, binding: Binding, wait: float | None, patience: float) -> None:
         try:
             async with asyncio.timeout(patience if wait == 0 else wait):
-                while binding.trunk is None:
+                while binding.connection is None:
                     if binding.ended:
                         raise Closed("binding")
                     if binding.task is None:
                         self._begin(binding)
                     await binding.attempts.wait(lambda: None)
-                    if wait == 0 and binding.trouble is not None:
-                        raise binding.trouble
+                    if wait == 0 and binding.last_error is not None:
+                        raise binding.last_error
         except TimeoutError:
-            trouble = binding.trouble or self._registry.trouble(binding.exchange, binding.queue)
-            if trouble is None:
+            last_error = binding.last_error or self._resolver.last_error(binding.exchange, binding.queue)
+            if last_error is None:
                 raise WiringError(
                     f"{binding.exchange!r} was not wired to {binding.queue!r} within {wait or patience:g} s"
                 ) from None
-            if isinstance(trouble, UnknownName):
-                raise UnknownName(trouble.kind, trouble.name, wait or 0.0, trouble.hint) from None
-            raise trouble from None
+            if isinstance(last_error, UnknownName):
+                raise UnknownName(last_error.kind, last_error.name, wait or 0.0, last_error.hint) from None
+            raise last_error from None
 
     def _moved(self, binding: Binding, kind: Kind, identity: bytes | None) -> None:
         """Handle a change of the owner of one of its names: retry at once, or leave the former owner."""
-        binding.kicked.set()
-        trunk = binding.trunk
-        about = "queue" if binding.join is not None else "exchange"
-        if trunk is None or identity is None or kind != about or trunk.sees_process:
+        binding.retry_now.set()
+        connection = binding.connection
+        about = "queue" if binding.subscription is not None else "exchange"
+        if connection is None or identity is None or kind != about or connection.sees_process:
             return
-        if trunk.identity != identity:
+        if connection.identity != identity:
             # The former owner may still be there without the name.
-            self._down(binding, trunk, UnknownName(kind, getattr(binding, kind)))
+            self._down(binding, connection, UnknownName(kind, getattr(binding, kind)))
 
-    def kick(self, kind: Kind, name: str) -> None:
+    def retry(self, kind: Kind, name: str) -> None:
         """Retry bindings of a name that this wiring now has."""
         for binding in self._about.get((kind, name), ()):
-            binding.kicked.set()
+            binding.retry_now.set()
 
     async def unbind(self, binding: Binding) -> None:
         """End a binding of this wiring."""
         await self._release(binding, None)
 
-    async def _release(self, binding: Binding, holder: Trunk | None) -> None:
+    async def _release(self, binding: Binding, holder: Connection | None) -> None:
         binding.holders.discard(holder)
         if binding.holders or binding.ended:
             return
@@ -193,15 +193,15 @@ class Binder:
                 await asyncio.gather(task, return_exceptions=True)
         finally:
             # Also where this is cancelled: nobody could end it any more, and its exchange would keep messages for it.
-            trunk = self._unwatch(binding)
-            join, binding.join = binding.join, None
+            connection = self._unwatch(binding)
+            subscription, binding.subscription = binding.subscription, None
             binding.attempts.wake_all()
-            if join is not None:
-                leave(join)
-        if join is None and trunk is not None and trunk.up:
+            if subscription is not None:
+                leave(subscription)
+        if subscription is None and connection is not None and connection.up:
             with suppress(RedpollError):  # the owner ends it as soon as this wiring is gone
                 word = {"word": "unbind", "exchange": binding.exchange, "queue": binding.queue}
-                await trunk.request(word, _PATIENCE)
+                await connection.request(word, _PATIENCE)
 
     # Establishing a binding
 
@@ -214,212 +214,217 @@ class Binder:
         pause = FIRST_PAUSE
         try:
             while not binding.ended:
-                binding.kicked.clear()
+                binding.retry_now.clear()
                 await self._turns.wait()
                 try:
-                    trunk = await self._wire(binding)
+                    connection = await self._wire(binding)
                 except RedpollError as error:
-                    binding.trouble = error
+                    binding.last_error = error
                     if binding.state == "lost":
                         self._board.events.tell("pipe_lost", binding, error)
                 else:
-                    if trunk.up:
-                        binding.wired(trunk)
-                        binding.watcher = partial(self._down, binding, trunk)
-                        trunk.watchers[binding.watcher] = None
+                    if connection.up:
+                        binding.wired(connection)
+                        binding.watcher = partial(self._down, binding, connection)
+                        connection.watchers[binding.watcher] = None
                         self._board.events.tell("pipe_up", binding)
                         return
                 finally:
                     binding.attempts.wake_all()
                 try:
                     async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311
-                        await binding.kicked.wait()
+                        await binding.retry_now.wait()
                 except TimeoutError:
                     pause = min(2 * pause, LAST_PAUSE)
         finally:
             binding.task = None
             binding.attempts.wake_all()
 
-    async def _wire(self, binding: Binding) -> Trunk:
+    async def _wire(self, binding: Binding) -> Connection:
         board = self._board
         exchange = board.exchanges.get(binding.exchange)
         if exchange is not None:
             # A wiring of another process cannot bind, by way of this one, a name that it does not see itself.
             far = not any(holder is None or holder.sees_process for holder in binding.holders)
-            trunk = await self._registry.find("queue", binding.queue, everywhere=far)
-            join = binding.join
-            if join is None or join.exchange is not exchange:
-                join = binding.join = Join(exchange, binding.queue)
-            queue = board.queues.get(binding.queue) if trunk is board.local else None
-            join.everywhere = not trunk.sees_process if queue is None else queue.scope is Scope.GLOBAL
-            async with trunk.turn:
-                return await attach(join, trunk, _PATIENCE)
-        binding.join = None
-        trunk = await self._registry.find("exchange", binding.exchange)
+            connection = await self._resolver.find("queue", binding.queue, is_global=far)
+            subscription = binding.subscription
+            if subscription is None or subscription.exchange is not exchange:
+                subscription = binding.subscription = Subscription(exchange, binding.queue)
+            queue = board.queues.get(binding.queue) if connection is board.local else None
+            subscription.is_global = not connection.sees_process if queue is None else queue.scope is Scope.GLOBAL
+            async with connection.turn:
+                return await attach(subscription, connection, _PATIENCE)
+        binding.subscription = None
+        connection = await self._resolver.find("exchange", binding.exchange)
         queue = board.queues.get(binding.queue)
         key = binding.exchange, binding.queue
         names = {"exchange": binding.exchange, "queue": binding.queue}
-        here = {"here": queue is not None, "everywhere": queue is not None and queue.scope is Scope.GLOBAL}
+        here = {"here": queue is not None, "is_global": queue is not None and queue.scope is Scope.GLOBAL}
         board.expected[key] += 1
         try:
-            async with trunk.turn:
-                await trunk.request({"word": "bind", **names, **here}, _PATIENCE)
+            async with connection.turn:
+                await connection.request({"word": "bind", **names, **here}, _PATIENCE)
         except BaseException as error:
-            if not isinstance(error, WiringError) and trunk.up:
+            if not isinstance(error, WiringError) and connection.up:
                 # The owner may have carried it out nevertheless.
-                trunk.tell({"word": "unbind", **names})
+                connection.tell({"word": "unbind", **names})
             raise
         finally:
             board.expected[key] -= 1
             if not board.expected[key]:
                 del board.expected[key]
-        return trunk
+        return connection
 
-    def _down(self, binding: Binding, trunk: Trunk, error: RedpollError) -> None:
+    def _down(self, binding: Binding, connection: Connection, error: RedpollError) -> None:
         """Mark a binding as lost, as its other end is gone, and retry."""
-        if binding.trunk is not trunk or binding.ended:
+        if binding.connection is not connection or binding.ended:
             return
         self._unwatch(binding)
-        binding.trouble = error
+        binding.last_error = error
         for holder in binding.holders:
             if holder is not None and holder.up:
                 holder.tell({"word": "unwired", "exchange": binding.exchange, "queue": binding.queue, **refusal(error)})
-        self._board.events.tell("pipe_lost", binding, binding.trouble)
+        self._board.events.tell("pipe_lost", binding, binding.last_error)
         if binding.task is None and not self._closed:
             self._begin(binding)
 
     @staticmethod
-    def _unwatch(binding: Binding) -> Trunk | None:
-        """Detach a binding from its trunk; return the trunk."""
-        trunk, binding.trunk = binding.trunk, None
-        if trunk is not None:
-            trunk.watchers.pop(binding.watcher, None)
-        return trunk
+    def _unwatch(binding: Binding) -> Connection | None:
+        """Detach a binding from its connection; return the connection."""
+        connection, binding.connection = binding.connection, None
+        if connection is not None:
+            connection.watchers.pop(binding.watcher, None)
+        return connection
 
     def _unwired(self, kind: Kind, exchange: str, queue: str) -> None:
         binding = self.bindings.get((exchange, queue))
         if binding is None:
             return
-        if binding.trunk is not None:
-            self._down(binding, binding.trunk, UnknownName(kind, getattr(binding, kind)))
+        if binding.connection is not None:
+            self._down(binding, binding.connection, UnknownName(kind, getattr(binding, kind)))
         if kind == "exchange":
             # Other wirings were told, and ask the next owner.
             for holder in [each for each in binding.holders if each is not None]:
                 self._let_go(binding, holder)
 
-    def _told(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
+    def _told(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Retry a binding: the owner of its exchange has lost the other wiring's queue."""
         binding = self.bindings.get((field(word, "exchange", str), field(word, "queue", str)))
         try:
             check_answer(word)
         except RedpollError as error:
             if binding is not None:
-                self._down(binding, trunk, error)
+                self._down(binding, connection, error)
         return {}
 
     # Requests of other wirings
 
-    async def _asked(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
+    async def _asked(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Bind an exchange of this wiring at the request of another wiring."""
         board = self._board
         name = check_name("exchange", word.get("exchange"))
         queue = check_name("queue", word.get("queue"))
-        exchange = board.visible_exchange(trunk, name)
+        exchange = board.visible_exchange(connection, name)
         if not field(word, "here", bool):
             if queue in board.queues:
-                board.visible_queue(trunk, queue, name)
-            await self.bind(name, queue, 0, _PATIENCE, trunk)
+                board.visible_queue(connection, queue, name)
+            await self.bind(name, queue, 0, _PATIENCE, connection)
             return {}
         key = name, queue
-        if key not in trunk.joins and len(trunk.joins) >= MAX_JOINS:
+        if key not in connection.subscriptions and len(connection.subscriptions) >= MAX_JOINS:
             raise WiringError(f"too many queues of this wiring are bound: the limit is {MAX_JOINS:,}")
-        everywhere = field(word, "everywhere", bool)
-        join = trunk.joins.get(key)
-        new = join is None or join.exchange is not exchange
-        if join is None or new:
-            join = trunk.joins[key] = Join(exchange, queue)
+        is_global = field(word, "is_global", bool)
+        subscription = connection.subscriptions.get(key)
+        new = subscription is None or subscription.exchange is not exchange
+        if subscription is None or new:
+            subscription = connection.subscriptions[key] = Subscription(exchange, queue)
         try:
-            former = await self._take_back(trunk, name, queue) if new else None
+            former = await self._take_back(connection, name, queue) if new else None
             if former is not None and former.exchange is exchange:
-                if trunk.joins.get(key) is join:
-                    trunk.joins[key] = former
-                join = former
-            join.everywhere = everywhere
-            join.asker = trunk
-            await attach(join, trunk, _PATIENCE)
+                if connection.subscriptions.get(key) is subscription:
+                    connection.subscriptions[key] = former
+                subscription = former
+            subscription.is_global = is_global
+            subscription.asker = connection
+            await attach(subscription, connection, _PATIENCE)
         except BaseException:
-            if join.pipe is None and trunk.joins.get(key) is join:
-                del trunk.joins[key]
+            if subscription.pipe is None and connection.subscriptions.get(key) is subscription:
+                del connection.subscriptions[key]
             raise
-        if trunk.joins.get(key) is not join:
+        if connection.subscriptions.get(key) is not subscription:
             # The request was withdrawn meanwhile.
-            leave(join)
+            leave(subscription)
             raise Closed("binding")
         return {}
 
-    async def _attach_again(self, join: Join, asker: Trunk) -> None:
-        """Attach a join to the trunk that requested it, since the trunk that carried it is lost."""
-        key = join.exchange.name, join.queue
+    async def _attach_again(self, subscription: Subscription, asker: Connection) -> None:
+        """Attach a subscription to the connection that requested it, since the connection that carried it is lost."""
+        key = subscription.exchange.name, subscription.queue
         pause = FIRST_PAUSE
-        while asker.up and asker.joins.get(key) is join and not join.up:
+        while asker.up and asker.subscriptions.get(key) is subscription and not subscription.up:
             try:
                 async with asker.turn:
-                    await attach(join, asker, _PATIENCE)
+                    await attach(subscription, asker, _PATIENCE)
             except RedpollError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
             else:
-                if asker.joins.get(key) is not join:
-                    leave(join)
+                if asker.subscriptions.get(key) is not subscription:
+                    leave(subscription)
 
-    async def _take_back(self, trunk: Trunk, exchange: str, queue: str) -> Join | None:
-        """Return the kept join of a former request of the same queue, by its owner's identity or the queue's name."""
+    async def _take_back(self, connection: Connection, exchange: str, queue: str) -> Subscription | None:
+        """Return the kept subscription of a former request of the same queue, by its owner's identity or the queue's name."""
         for kept in list(self._kept.get((exchange, queue), ())):
-            join = kept.join
-            if join is None or join.up:
+            subscription = kept.subscription
+            if subscription is None or subscription.up:
                 continue
-            if kept.identity != trunk.identity:
-                if not join.everywhere:
+            if kept.identity != connection.identity:
+                if not subscription.is_global:
                     continue
                 try:
-                    await self._board.check_heir(trunk, "queue", queue, live=False)
+                    await self._board.check_heir(connection, "queue", queue, live=False)
                 except NameTaken:
                     continue
             if self._forget((exchange, queue), kept):
-                return join
+                return subscription
         return None
 
-    async def _asked_to_end(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
+    async def _asked_to_end(self, connection: Connection, word: dict[str, Any]) -> Answer:
         key = field(word, "exchange", str), field(word, "queue", str)
-        join = trunk.joins.pop(key, None)
-        if join is not None:
-            leave(join)
+        subscription = connection.subscriptions.pop(key, None)
+        if subscription is not None:
+            leave(subscription)
         binding = self.bindings.get(key)
         if binding is not None:
-            await self._release(binding, trunk)
+            await self._release(binding, connection)
         return {}
 
-    def _trunk_lost(self, trunk: Trunk, final: bool) -> None:
-        """Keep the requests of a lost trunk for a time, or end them if the other wiring closed."""
-        for pipe in () if final else list(trunk.pipes.values()):
-            for join in pipe.bound:
-                if join.asker not in (None, trunk):
-                    self._start(self._attach_again(join, join.asker))
-        for join in trunk.joins.values():
-            self._keep(trunk, final, (join.exchange.name, join.queue), join, partial(leave, join))
-        trunk.joins.clear()
+    def _connection_lost(self, connection: Connection, final: bool) -> None:
+        """Keep the requests of a lost connection for a time, or end them if the other wiring closed."""
+        for pipe in () if final else list(connection.pipes.values()):
+            for subscription in pipe.bound:
+                if subscription.asker not in (None, connection):
+                    self._start(self._attach_again(subscription, subscription.asker))
+        for names, subscription in connection.subscriptions.items():
+            self._keep(connection, final, names, subscription, partial(leave, subscription))
+        connection.subscriptions.clear()
         for binding in list(self.bindings.values()):
-            if trunk in binding.holders:
+            if connection in binding.holders:
                 names = binding.exchange, binding.queue
-                self._keep(trunk, final, names, None, partial(self._let_go, binding, trunk))
+                self._keep(connection, final, names, None, partial(self._let_go, binding, connection))
 
     def _keep(
-        self, trunk: Trunk, final: bool, names: tuple[str, str], join: Join | None, end: Callable[[], object]
+        self,
+        connection: Connection,
+        final: bool,
+        names: tuple[str, str],
+        subscription: Subscription | None,
+        end: Callable[[], object],
     ) -> None:
         if final:
             end()
             return
-        kept = _Kept(join, trunk.identity, end)
+        kept = _Kept(subscription, connection.identity, end)
         kept.timer = self._board.loop.call_later(KEPT, self._expired, names, kept)
         self._kept.setdefault(names, {})[kept] = None
 
@@ -438,7 +443,7 @@ class Binder:
             del self._kept[names]
         return True
 
-    def _let_go(self, binding: Binding, holder: Trunk) -> None:
+    def _let_go(self, binding: Binding, holder: Connection) -> None:
         self._start(self._release(binding, holder))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

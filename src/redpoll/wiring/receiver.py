@@ -1,6 +1,6 @@
 """The receiving half of a pipe, without I/O: detects missing messages by their numbers, and reports taken ones.
 
-A pipe has one inlet, whose messages go to one or more sources, one for each bound queue.
+A pipe has one receiver, whose messages go to one or more sources, one for each bound queue.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from redpoll.wiring.names import Gap, Limits
 
-__all__ = ["Inlet", "Source"]
+__all__ = ["Receiver", "Source"]
 
 
 class Source:
     """One queue's share of one pipe.
 
     Attributes:
-        inlet: The inlet of the pipe.
+        receiver: The receiver of the pipe.
         queue: The name of the queue.
         pending: Batches of waiting messages, oldest first: the number behind the last, and the messages. A gap is a batch.
         offset: Number of messages of the first batch that were taken already.
@@ -29,17 +29,17 @@ class Source:
         gaps: Insert gaps among the messages.
     """
 
-    __slots__ = ("_tell", "busy", "done", "gaps", "inlet", "offset", "pending", "queue", "start", "stop")
+    __slots__ = ("_tell", "busy", "done", "gaps", "offset", "pending", "queue", "receiver", "start", "stop")
 
     def __init__(
         self,
-        inlet: Inlet,
+        receiver: Receiver,
         queue: str,
         start: int,
         gaps: bool,
         tell: Callable[[Source, Gap | None], None],
     ) -> None:
-        self.inlet = inlet
+        self.receiver = receiver
         self.queue = queue
         self.start = self.done = start
         self.stop: int | None = None
@@ -88,19 +88,19 @@ class Source:
 
     def miss(self, count: int, *, restarted: bool = False) -> None:
         """Count missing messages, and insert a gap if the queue wants gaps."""
-        gap = Gap(self.inlet.exchange, count, restarted)
+        gap = Gap(self.receiver.exchange, count, restarted)
         if self.gaps:
-            self.pending.append((self.inlet.expected, [gap]))
+            self.pending.append((self.receiver.expected, [gap]))
         self._tell(self, gap)
 
     def finish(self, end: int) -> None:
         """Note that the application has taken all messages before a number."""
-        inlet = self.inlet
-        if inlet.move(self, inlet.expected if self.idle else end):
-            inlet.advance()
+        receiver = self.receiver
+        if receiver.move(self, receiver.expected if self.idle else end):
+            receiver.advance()
 
 
-class Inlet:
+class Receiver:
     """The receiving half of one pipe.
 
     Attributes:
@@ -113,7 +113,7 @@ class Inlet:
         sources: The sources by the name of the queue.
         limits: The limits granted to the other end.
         overrun: Number of messages beyond the limits, which were dropped.
-        owner: The port of this inlet.
+        owner: The port of this receiver.
         shrunk: True if a queue left since `limits` were computed.
     """
 

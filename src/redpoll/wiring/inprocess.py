@@ -1,4 +1,4 @@
-"""Names that all wirings of a process see, and trunks between these wirings, on any loops and threads."""
+"""Names that all wirings of a process see, and connections between these wirings, on any loops and threads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from redpoll.errors import Closed, NameTaken, PeerLost, ProtocolError, RedpollEr
 from redpoll.locks import new_lock
 from redpoll.platforms import after_fork
 from redpoll.wiring.board import Board
-from redpoll.wiring.connection import Answer, DirectTrunk
+from redpoll.wiring.connection import Answer, DirectConnection
 from redpoll.wiring.names import Scope
 from redpoll.wiring.protocol import refusal
 
-__all__ = ["Neighbour", "ProcessTrunk"]
+__all__ = ["Neighbour", "ProcessConnection"]
 
 _lock = new_lock()
 _names: dict[tuple[str, str], Neighbour] = {}
@@ -46,7 +46,7 @@ class Neighbour:
         self.board = board
         self.handover = Handover(board.loop)
         self.closed = False
-        self._trunks: dict[Neighbour, ProcessTrunk] = {}
+        self._connections: dict[Neighbour, ProcessConnection] = {}
 
     # Names, for every thread
 
@@ -84,45 +84,45 @@ class Neighbour:
 
     # Trunks
 
-    def find(self, kind: str, name: str, *, everywhere: bool = False) -> ProcessTrunk | None:
-        """Return the trunk to another owner of a name in this process; with `everywhere`, only if its scope is GLOBAL."""
+    def find(self, kind: str, name: str, *, is_global: bool = False) -> ProcessConnection | None:
+        """Return the connection to another owner of a name in this process; with `is_global`, only if its scope is GLOBAL."""
         with _lock:
             owner = _names.get((kind, name))
             if owner is None or owner is self or owner.closed or self.closed:
                 return None
-            if everywhere:
+            if is_global:
                 made = owner.board.exchanges.get(name) if kind == "exchange" else owner.board.queues.get(name)
                 if made is None or made.scope is not Scope.GLOBAL:
                     return None
-            trunk = self._trunks.get(owner)
-            if trunk is None or not trunk.up or not trunk.twin.up:
-                trunk, twin = ProcessTrunk(self, owner), ProcessTrunk(owner, self)
-                trunk.twin, twin.twin = twin, trunk
-                self._trunks[owner], owner._trunks[self] = trunk, twin
-        return trunk
+            connection = self._connections.get(owner)
+            if connection is None or not connection.up or not connection.twin.up:
+                connection, twin = ProcessConnection(self, owner), ProcessConnection(owner, self)
+                connection.twin, twin.twin = twin, connection
+                self._connections[owner], owner._connections[self] = connection, twin
+        return connection
 
-    def forget(self, trunk: ProcessTrunk) -> None:
-        """Forget a lost trunk."""
+    def forget(self, connection: ProcessConnection) -> None:
+        """Forget a lost connection."""
         with _lock:
-            self._trunks = {other: known for other, known in self._trunks.items() if known is not trunk}
+            self._connections = {other: known for other, known in self._connections.items() if known is not connection}
 
     def close(self) -> None:
-        """Release all names, and close all trunks."""
+        """Release all names, and close all connections."""
         self.release_all()
         with _lock:
             self.closed = True
-            trunks = list(self._trunks.values())
-            self._trunks.clear()
-        for trunk in trunks:
-            trunk.up = False
-            trunk.twin.lose_soon(self.board.ports.taken(trunk))
+            connections = list(self._connections.values())
+            self._connections.clear()
+        for connection in connections:
+            connection.up = False
+            connection.twin.lose_soon(self.board.incoming.taken(connection))
         self.handover.close()
 
 
-class ProcessTrunk(DirectTrunk):
-    """Trunk to another wiring of this process: messages are not packed, and a burst wakes the other loop once."""
+class ProcessConnection(DirectConnection):
+    """Connection to another wiring of this process: messages are not packed, and a burst wakes the other loop once."""
 
-    twin: ProcessTrunk
+    twin: ProcessConnection
     place = "this process"
 
     def __init__(self, own: Neighbour, other: Neighbour) -> None:
@@ -131,7 +131,7 @@ class ProcessTrunk(DirectTrunk):
         super().__init__(own.board, other.board.identity, other.board.run)
 
     def enter(self) -> None:
-        """Add it to the trunks of its board, on the loop of that: the other wiring may have made it, on another thread."""
+        """Add it to the connections of its board, on its loop: the other wiring may have made it, on another thread."""
         self._own.handover.post(super().enter)
 
     def send_credit(self, number: int, taken: int) -> None:

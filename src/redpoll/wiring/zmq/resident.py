@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
     from redpoll.wiring.wiring import Wiring
 
-__all__ = ["House", "Kind"]
+__all__ = ["Kind", "WiringResident"]
 
 Kind = Literal["exchange", "queue"]
 
@@ -47,7 +47,7 @@ class _Made:
     options: dict[str, Any]
 
 
-class House:
+class WiringResident:
     """The `Wiring` of one object, on the loop thread.
 
     The `Wiring` is made when it is needed: the first name that others can see determines where it listens; LOCAL names may be

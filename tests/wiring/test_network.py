@@ -6,8 +6,8 @@ import pytest
 
 from redpoll import GLOBAL, Config, Message, Node, Wiring
 from redpoll.errors import LinkError, ProtocolError, Refused, WiringError
-from redpoll.wiring import net
-from redpoll.wiring.net import config_of
+from redpoll.wiring import network
+from redpoll.wiring.network import config_of
 from redpoll.wiring.protocol import CREDIT, DATA, VERSION, WORD, check_answer, decode, encode
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, until
@@ -25,14 +25,14 @@ HELLO = {"word": "hello", "version": VERSION, "run": b"12345678"}
 
 
 async def test_connect() -> None:
-    """There is one trunk to a wiring, whichever end dialled; to nobody and to other nodes there is none."""
+    """There is one connection to a wiring, whichever end dialled; to nobody and to other nodes there is none."""
     async with Wiring() as a, Wiring() as b:
-        trunk = await a._net.connect(b.address, PATIENCE)
-        assert await a._net.connect(b.address, PATIENCE) is trunk
-        assert (trunk.identity, trunk.run) == (b.identity, b._board.run)
+        connection = await a._net.connect(b.address, PATIENCE)
+        assert await a._net.connect(b.address, PATIENCE) is connection
+        assert (connection.identity, connection.run) == (b.identity, b._board.run)
         back = await b._net.connect(a.address, PATIENCE)
         assert back.peer.links
-        assert len(a._net.trunks) == len(b._net.trunks) == 1
+        assert len(a._net.connections) == len(b._net.connections) == 1
         with pytest.raises(LinkError):
             await a._net.connect(a.address.__class__("tcp", "127.0.0.1", free_port()), PATIENCE)
         async with Node(lambda message: b"what?", port=0) as node:
@@ -52,7 +52,7 @@ async def test_strangers() -> None:
             await ask(node, wiring, {"word": "open"})
         with pytest.raises(Refused, match="version 99"):
             await ask(node, wiring, HELLO | {"version": 99})
-        assert not wiring._net.trunks
+        assert not wiring._net.connections
         told = await ask(node, wiring, {"word": "describe"})
         assert told["address"] == str(where)
         await ask(node, wiring, HELLO)
@@ -68,7 +68,7 @@ async def test_strangers() -> None:
 
 async def test_pipes_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends by a pipe that is not known is told so once for each, and for so many of them."""
-    monkeypatch.setattr(net, "MAX_STRAYS", 3)
+    monkeypatch.setattr(network, "MAX_STRAYS", 3)
     told: list[object] = []
     async with Wiring() as wiring, Node(lambda message: told.append(decode(message.data)), listen=False) as node:
         where = wiring.address
@@ -80,7 +80,7 @@ async def test_pipes_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None
         await ask(node, wiring, HELLO)
         # Of one that it does not have either nothing comes.
         await node.send(Message(encode({"word": "stray", "handle": 7}), where, header=WORD))
-        assert len(wiring._net.trunks) == 1
+        assert len(wiring._net.connections) == 1
 
 
 async def test_misbehaves() -> None:
@@ -92,7 +92,7 @@ async def test_misbehaves() -> None:
             "word": "open",
             "pipe": 1,
             "exchange": "E",
-            "everywhere": False,
+            "is_global": False,
             "queue": "Q",
             "first": 0,
             "at": 0,
@@ -114,7 +114,7 @@ async def test_misbehaves() -> None:
         await node.send(Message(encode({"word": "end", "pipe": 1}), wiring.address, header=WORD))
         await until(lambda: not queue.stats.pipes)
         await node.send(Message(encode({"word": "bye"}), wiring.address, header=WORD))
-        assert not wiring._net.trunks
+        assert not wiring._net.connections
 
 
 async def test_own_options() -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from redpoll.wiring.names import AtLimit, Limits
 from redpoll.wiring.protocol import BATCH_BYTES, BATCH_MESSAGES, Batch
 
-__all__ = ["Chunk", "Outlet"]
+__all__ = ["Chunk", "Sender"]
 
 
 class Chunk(NamedTuple):
@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
     batch: Batch
 
 
-class Outlet:
+class Sender:
     """The sending half of one pipe.
 
     Attributes:
@@ -184,7 +184,7 @@ class Outlet:
         return Chunk(first, batch)
 
     def _joined(self, first: int, batch: Batch) -> Batch:
-        """Join a piece with those that follow it, up to the maximum size."""
+        """Subscription a piece with those that follow it, up to the maximum size."""
         waiting = self._waiting
         count, size = len(batch), batch.size
         messages: list[bytes] | None = None

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from redpoll import RedpollError
-from redpoll.wiring.directory import wishes as module
+from redpoll.wiring.directory import desired as module
+from redpoll.wiring.directory.desired import DesiredState, Standing
 from redpoll.wiring.directory.entries import Entry, Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
-from redpoll.wiring.directory.wishes import Standing, Wishes
 from tests.wiring.directory.support import HERE, OWNER, THERE, entry
 
 E: Key = ("exchange", "E")
@@ -26,57 +26,57 @@ def ignore(_: object) -> None:
 
 def test_a_name_that_is_had() -> None:
     """Names count when the directory has said that they are ours; while it has not, nobody knows how many they are."""
-    wishes = Wishes(ignore)
-    registration = wishes.register(ITEM)
-    counts = [wishes.count]
-    assert not wishes.answered(registration, YES)
-    counts.append(wishes.count)
-    wishes.begin()
-    counts.append(wishes.count)
+    desired = DesiredState(ignore)
+    registration = desired.register(ITEM)
+    counts = [desired.count]
+    assert not desired.answered(registration, YES)
+    counts.append(desired.count)
+    desired.begin()
+    counts.append(desired.count)
     assert counts == [None, 1, None]
     assert registration.standing is Standing.ASKED
-    wishes.drop(registration)
-    assert wishes.count == 0
+    desired.drop(registration)
+    assert desired.count == 0
 
 
 def test_a_name_that_is_lost() -> None:
     """That a name is another's is told once, and only of one that was ours; then it is told anew."""
-    wishes = Wishes(ignore)
-    registration = wishes.register(ITEM)
-    assert not wishes.answered(registration, NO)
-    assert wishes.lost == []
-    wishes.answered(registration, YES)
-    assert [wishes.answered(registration, NO) for _ in range(2)] == [True, False]
-    assert wishes.lost == [registration]
-    assert wishes.count == 0
-    wishes.begin()
-    assert not wishes.answered(registration, NO)
-    wishes.answered(registration, YES)
-    assert wishes.lost == []
-    assert wishes.answered(registration, NO)
+    desired = DesiredState(ignore)
+    registration = desired.register(ITEM)
+    assert not desired.answered(registration, NO)
+    assert desired.lost == []
+    desired.answered(registration, YES)
+    assert [desired.answered(registration, NO) for _ in range(2)] == [True, False]
+    assert desired.lost == [registration]
+    assert desired.count == 0
+    desired.begin()
+    assert not desired.answered(registration, NO)
+    desired.answered(registration, YES)
+    assert desired.lost == []
+    assert desired.answered(registration, NO)
 
 
 def test_a_name_registered_again_is_not_dropped_with_the_first() -> None:
     """The end of an earlier registration leaves a later one of the same name."""
-    wishes = Wishes(ignore)
-    first = wishes.register(ITEM)
-    second = wishes.register(replace(ITEM, address=THERE))
-    wishes.drop(first)
-    assert wishes.registrations == {E: second}
+    desired = DesiredState(ignore)
+    first = desired.register(ITEM)
+    second = desired.register(replace(ITEM, address=THERE))
+    desired.drop(first)
+    assert desired.registrations == {E: second}
 
 
 def test_who_watches_is_told_once() -> None:
     """A change is told once, whatever repeats it; what was seen before something that is known is not told."""
     told: list[Entry | None] = []
-    wishes = Wishes(ignore)
-    watch, new = wishes.watch(E, told.append)
+    desired = DesiredState(ignore)
+    watch, new = desired.watch(E, told.append)
     assert new
     assert not watch.known
-    wishes.saw(E, Seen(5, entry(), True))
-    wishes.saw(E, Seen(6, entry(), True))
-    wishes.saw(E, Seen(4, None, True))
-    wishes.saw(E, Seen(7, entry(address=THERE), True))
-    wishes.saw(("queue", "E"), Seen(8, None, True))
+    desired.saw(E, Seen(5, entry(), True))
+    desired.saw(E, Seen(6, entry(), True))
+    desired.saw(E, Seen(4, None, True))
+    desired.saw(E, Seen(7, entry(address=THERE), True))
+    desired.saw(("queue", "E"), Seen(8, None, True))
     assert told == [entry(), entry(address=THERE)]
     assert (watch.known, watch.entry) == (True, entry(address=THERE))
 
@@ -84,17 +84,17 @@ def test_who_watches_is_told_once() -> None:
 def test_what_is_not_known_yet_is_not_told() -> None:
     """A directory in its first lease that does not see a name says nothing of it, and what was known before holds."""
     told: list[Entry | None] = []
-    wishes = Wishes(ignore)
-    wishes.watch(E, told.append)
-    wishes.saw(E, Seen(1, entry(), True))
-    wishes.begin()
-    assert wishes.unseen == [E]
-    wishes.saw(E, Seen(1, None, False))
+    desired = DesiredState(ignore)
+    desired.watch(E, told.append)
+    desired.saw(E, Seen(1, entry(), True))
+    desired.begin()
+    assert desired.unseen == [E]
+    desired.saw(E, Seen(1, None, False))
     assert told == [entry()]
-    assert wishes.unseen == []
-    wishes.saw(E, Seen(2, entry(), True))
+    assert desired.unseen == []
+    desired.saw(E, Seen(2, entry(), True))
     assert told == [entry()]
-    wishes.saw(E, Seen(3, None, True))
+    desired.saw(E, Seen(3, None, True))
     assert told == [entry(), None]
 
 
@@ -103,47 +103,47 @@ def test_several_watch_one_name() -> None:
     ended: list[Key] = []
     one: list[Entry | None] = []
     two: list[Entry | None] = []
-    wishes = Wishes(ended.append)
-    first, _ = wishes.watch(E, one.append)
-    wishes.saw(E, Seen(1, entry(), True))
-    second, new = wishes.watch(E, two.append)
+    desired = DesiredState(ended.append)
+    first, _ = desired.watch(E, one.append)
+    desired.saw(E, Seen(1, entry(), True))
+    second, new = desired.watch(E, two.append)
     assert not new
-    wishes.remind(second)
+    desired.remind(second)
     assert one == two == [entry()]
     first.cancel()
     first.cancel()
     assert ended == []
-    wishes.saw(E, Seen(2, None, True))
+    desired.saw(E, Seen(2, None, True))
     second.cancel()
     assert (one, two) == ([entry()], [entry(), None])
-    assert (ended, wishes.watched) == ([E], [])
-    wishes.remind(second)
-    wishes.saw(E, Seen(3, entry(), True))
+    assert (ended, desired.watched) == ([E], [])
+    desired.remind(second)
+    desired.saw(E, Seen(3, entry(), True))
     assert two == [entry(), None]
 
 
 def test_a_watch_that_another_ends() -> None:
     """One that is cancelled by the callback of another hears nothing more."""
-    wishes = Wishes(ignore)
+    desired = DesiredState(ignore)
     told: list[Entry | None] = []
-    wishes.watch(E, lambda _: second.cancel())
-    second, _ = wishes.watch(E, told.append)
-    wishes.saw(E, Seen(1, entry(), True))
+    desired.watch(E, lambda _: second.cancel())
+    second, _ = desired.watch(E, told.append)
+    desired.saw(E, Seen(1, entry(), True))
     assert told == []
 
 
 def test_a_callback_that_raises(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged, and the others are told."""
-    wishes = Wishes(ignore)
+    desired = DesiredState(ignore)
     told: list[Entry | None] = []
 
     def fail(_: object) -> None:
         raise KeyError("callback")
 
-    wishes.watch(E, fail)
-    wishes.watch(E, told.append)
+    desired.watch(E, fail)
+    desired.watch(E, told.append)
     with caplog.at_level(logging.ERROR, "redpoll.wiring"):
-        wishes.saw(E, Seen(1, entry(), True))
+        desired.saw(E, Seen(1, entry(), True))
     assert told == [entry()]
     assert "exchange 'E'" in caplog.text
 
@@ -152,12 +152,12 @@ def test_wishes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One client has and watches no more names than its bound; what it has it may change."""
     assert module.MAX_NAMES == 10_000
     monkeypatch.setattr(module, "MAX_NAMES", 1)
-    wishes = Wishes(ignore)
-    wishes.register(ITEM)
-    wishes.register(ITEM)
+    desired = DesiredState(ignore)
+    desired.register(ITEM)
+    desired.register(ITEM)
     with pytest.raises(RedpollError, match="at most 1 names"):
-        wishes.register(replace(ITEM, name="F"))
-    wishes.watch(E, ignore)
-    wishes.watch(E, ignore)
+        desired.register(replace(ITEM, name="F"))
+    desired.watch(E, ignore)
+    desired.watch(E, ignore)
     with pytest.raises(RedpollError, match="watches at most 1"):
-        wishes.watch(("exchange", "F"), ignore)
+        desired.watch(("exchange", "F"), ignore)

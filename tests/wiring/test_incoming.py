@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from redpoll import GLOBAL, Wiring
 from redpoll.errors import NameTaken, PeerLost, WiringError
-from redpoll.wiring import Gap, Limits, Queue, ports
-from redpoll.wiring.connection import LocalTrunk, Trunk
+from redpoll.wiring import Gap, Limits, Queue, incoming
+from redpoll.wiring.connection import Connection, LocalConnection
 from tests.wiring.support import directory, get, until
 
 pytestmark = pytest.mark.asyncio
@@ -26,8 +26,8 @@ async def wiring() -> AsyncIterator[Wiring]:
         yield made
 
 
-class Far(LocalTrunk):
-    """A trunk whose other end is this test."""
+class Far(LocalConnection):
+    """A connection whose other end is this test."""
 
     def send_credit(self, number: int, taken: int) -> None:
         """Nobody there wants to know."""
@@ -37,7 +37,7 @@ class Far(LocalTrunk):
 
 
 def trunk_of(wiring: Wiring, run: bytes = b"run 1", identity: bytes = b"i") -> Far:
-    """A trunk to another wiring."""
+    """A connection to another wiring."""
     return Far(wiring._board, identity, run)
 
 
@@ -47,7 +47,7 @@ def word(**more: Any) -> dict[str, Any]:
         "word": "open",
         "pipe": 1,
         "exchange": "E",
-        "everywhere": True,
+        "is_global": True,
         "queue": "Q",
         "first": 0,
         "at": 0,
@@ -71,7 +71,7 @@ def taken(queue: Queue) -> list[Any]:
 
 async def test_again(wiring: Wiring) -> None:
     """A pipe that was lost and is opened by the same run goes on where it was, whatever that says is missing."""
-    opener = wiring._board.ports
+    opener = wiring._board.incoming
     first = trunk_of(wiring)
     answer = opener.open(first, word())
     assert answer["messages"] == 10
@@ -87,7 +87,7 @@ async def test_again(wiring: Wiring) -> None:
 
 async def test_started_anew(wiring: Wiring) -> None:
     """Another run of the same exchange takes over: the gap says so, and how many the former had said that it had."""
-    opener = wiring._board.ports
+    opener = wiring._board.incoming
     first = trunk_of(wiring)
     handle = opener.open(first, word())["handle"]
     first.data(handle, 0, 7, [b"a"], 1)
@@ -99,83 +99,83 @@ async def test_started_anew(wiring: Wiring) -> None:
 
 
 @pytest.mark.parametrize(
-    ("everywhere", "identity", "same"), [(True, b"j", True), (False, b"i", True), (False, b"j", False)]
+    ("is_global", "identity", "same"), [(True, b"j", True), (False, b"i", True), (False, b"j", False)]
 )
-async def test_which_is_the_same(wiring: Wiring, everywhere: bool, identity: bytes, same: bool) -> None:
+async def test_which_is_the_same(wiring: Wiring, is_global: bool, identity: bytes, same: bool) -> None:
     """A GLOBAL exchange is the same wherever it is; others are those of one identity."""
-    opener = wiring._board.ports
-    opener.open(trunk_of(wiring), word(everywhere=everywhere))
-    opener.open(trunk_of(wiring, b"run 2", identity), word(everywhere=everywhere))
+    opener = wiring._board.incoming
+    opener.open(trunk_of(wiring), word(is_global=is_global))
+    opener.open(trunk_of(wiring, b"run 2", identity), word(is_global=is_global))
     assert taken(queue_of(wiring)) == ([Gap("E", 0, restarted=True)] if same else [])
 
 
 async def test_given_up(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe that stays lost is given up, and what its sender had said that it had is missing."""
-    monkeypatch.setattr(ports, "KEPT_PORT", 0.01)
-    opener = wiring._board.ports
-    trunk = trunk_of(wiring)
-    handle = opener.open(trunk, word())["handle"]
-    trunk.data(handle, 0, 4, [b"a"], 1)
-    trunk.lose(PeerLost(None, ""), final=False)
+    monkeypatch.setattr(incoming, "KEPT_INCOMING", 0.01)
+    opener = wiring._board.incoming
+    connection = trunk_of(wiring)
+    handle = opener.open(connection, word())["handle"]
+    connection.data(handle, 0, 4, [b"a"], 1)
+    connection.lose(PeerLost(None, ""), final=False)
     assert taken(queue_of(wiring)) == [b"a"]
     await until(lambda: queue_of(wiring).stats.gaps)
     assert taken(queue_of(wiring)) == [Gap("E", 3)]
-    assert not opener._ports
+    assert not opener._pipes
 
 
 async def test_said_goodbye(wiring: Wiring) -> None:
     """One whose sender says that it will not be back is given up at once."""
-    trunk = trunk_of(wiring)
-    handle = wiring._board.ports.open(trunk, word())["handle"]
-    trunk.data(handle, 0, 2, [b"a"], 1)
-    trunk.lose(PeerLost(None, ""), final=True)
+    connection = trunk_of(wiring)
+    handle = wiring._board.incoming.open(connection, word())["handle"]
+    connection.data(handle, 0, 2, [b"a"], 1)
+    connection.lose(PeerLost(None, ""), final=True)
     assert taken(queue_of(wiring)) == [b"a", Gap("E", 1)]
 
 
 async def test_missed(wiring: Wiring) -> None:
     """A queue that joins is told what its predecessor had not taken, before anything else."""
-    trunk = trunk_of(wiring)
-    handle = wiring._board.ports.open(trunk, word(first=50, at=50, missed=12))["handle"]
-    trunk.data(handle, 50, 51, [b"x"], 1)
+    connection = trunk_of(wiring)
+    handle = wiring._board.incoming.open(connection, word(first=50, at=50, missed=12))["handle"]
+    connection.data(handle, 50, 51, [b"x"], 1)
     assert taken(queue_of(wiring)) == [Gap("E", 12), b"x"]
 
 
 async def test_smallest_room(wiring: Wiring) -> None:
     """A pipe has room for what each of its queues has."""
     await wiring.create_queue("R", limits=Limits(messages=None, bytes=7, resume=1.0))
-    trunk = trunk_of(wiring)
-    opener = wiring._board.ports
-    opener.open(trunk, word())
-    answer = opener.open(trunk, word(queue="R"))
+    connection = trunk_of(wiring)
+    opener = wiring._board.incoming
+    opener.open(connection, word())
+    answer = opener.open(connection, word(queue="R"))
     assert (answer["messages"], answer["bytes"]) == (10, 7)
-    assert len(trunk.ports) == 1
+    assert len(connection.incoming) == 1
 
 
 async def test_too_many(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None:
     """One other wiring has so many pipes to here and no more."""
-    monkeypatch.setattr(ports, "MAX_PORTS", 2)
-    trunk = trunk_of(wiring)
+    monkeypatch.setattr(incoming, "MAX_INCOMING", 2)
+    connection = trunk_of(wiring)
     for number in range(2):
-        wiring._board.ports.open(trunk, word(pipe=number))
+        wiring._board.incoming.open(connection, word(pipe=number))
     with pytest.raises(WiringError, match="too many pipes of this wiring: the limit is 2"):
-        wiring._board.ports.open(trunk, word(pipe=2))
+        wiring._board.incoming.open(connection, word(pipe=2))
 
 
 async def test_queue_goes(wiring: Wiring) -> None:
     """Who sends to a queue that is deleted is told."""
-    trunk = trunk_of(wiring)
-    wiring._board.ports.open(trunk, word())
+    connection = trunk_of(wiring)
+    wiring._board.incoming.open(connection, word())
     await queue_of(wiring).delete()
-    assert trunk.words == [{"word": "gone", "pipe": 1, "queue": "Q", "taken": 0}]
+    assert connection.words == [{"word": "gone", "pipe": 1, "queue": "Q", "taken": 0}]
 
 
 async def test_pipe_by_another_trunk(wiring: Wiring) -> None:
-    """Of the pipes that may come by other trunks the one that does is named; else the pipe is opened."""
-    opener = wiring._board.ports
+    """Of the pipes that may come by other connections the one that does is named; else the pipe is opened."""
+    opener = wiring._board.incoming
     first, second = trunk_of(wiring), trunk_of(wiring)
     opener.open(first, word())
     assert opener.open(second, word(pipe=2, elsewhere=["x", 9, 1])) == {"elsewhere": 1}
-    assert not second.ports
+    assert not second.incoming
     for number, other in ((3, second), (4, trunk_of(wiring, identity=b"j")), (5, trunk_of(wiring, run=b"run 2"))):
         assert "handle" in opener.open(other, word(pipe=number, elsewhere=[9] if other is second else [1]))
     first.lose(PeerLost(None, ""), final=False)
@@ -183,8 +183,8 @@ async def test_pipe_by_another_trunk(wiring: Wiring) -> None:
 
 
 async def test_opened_again_by_another_trunk(wiring: Wiring) -> None:
-    """A pipe that another trunk brings goes on where it was, and is not lost with the one that brought it before."""
-    opener = wiring._board.ports
+    """A pipe that another connection brings goes on where it was, and is not lost with the one that brought it before."""
+    opener = wiring._board.incoming
     first, second = trunk_of(wiring), trunk_of(wiring)
     answer = opener.open(first, word())
     first.data(answer["handle"], 0, 1, [b"a"], 1)
@@ -220,7 +220,7 @@ async def test_more_room_when_a_queue_has_left(process: str, request: pytest.Fix
 
 async def test_a_claim_is_checked_again(wiring: Wiring) -> None:
     """The name of an owner that is gone is given to nobody where that owner is back before the check ends."""
-    opener = wiring._board.ports
+    opener = wiring._board.incoming
     first = trunk_of(wiring, identity=b"owner")
     opener.open(first, word())
     first.lose(PeerLost(None, ""), final=False)
@@ -235,23 +235,23 @@ async def test_a_claim_is_checked_again(wiring: Wiring) -> None:
 
 
 async def test_a_claim_of_an_identity_is_checked_again(wiring: Wiring) -> None:
-    """A claimed identity replaces no trunk that its owner has had since the check began; a dead one it does."""
-    opener = wiring._board.ports
+    """A claimed identity replaces no connection that its owner has had since the check began; a dead one it does."""
+    opener = wiring._board.incoming
 
     class Claimant(Far):
-        async def is_rival_of(self, holder: Trunk) -> bool:
+        async def is_rival_of(self, holder: Connection) -> bool:
             checked.append(holder)
             if holder is dead:
                 opener.open(live, word())
             return holder is live
 
-    checked: list[Trunk] = []
+    checked: list[Connection] = []
     dead, live = trunk_of(wiring), trunk_of(wiring)
     opener.open(dead, word())
     claim = opener.asked(Claimant(wiring._board, b"i", b"run 2"), word(pipe=2))
     assert inspect.isawaitable(claim)
     with pytest.raises(NameTaken, match="another owner has it"):
         await claim
-    live.data(next(iter(live.ports)), 0, 1, [b"goes on"], 1)
+    live.data(next(iter(live.incoming)), 0, 1, [b"goes on"], 1)
     assert taken(queue_of(wiring)) == [b"goes on"]
     assert checked == [dead, live]

@@ -10,8 +10,8 @@ from redpoll import Closed
 from redpoll.blocking import loop_thread
 from redpoll.wiring import PROCESS
 from redpoll.wiring import zmq as pyzmq
-from redpoll.wiring.zmq.house import House
 from redpoll.wiring.zmq.interfaces import NOWHERE, Place
+from redpoll.wiring.zmq.resident import WiringResident
 from tests.blocking.support import PATIENCE, in_thread, interrupting, run_program, until
 from tests.wiring.zmq.support import pair, waits
 
@@ -48,13 +48,13 @@ def test_where_it_is_made() -> None:
         places.append(place)
         raise StopError
 
-    house = House(make, "object", gaps=False)  # type: ignore[arg-type]
+    resident = WiringResident(make, "object", gaps=False)  # type: ignore[arg-type]
     options = {"scope": PROCESS}
     for place in (Place("127.0.0.1", 99), NOWHERE):
         with pytest.raises(StopError):
-            house.create("queue", "Q", place, options)
+            resident.create("queue", "Q", place, options)
     assert places == [Place("127.0.0.1", 99), NOWHERE]
-    house.close(0)
+    resident.close(0)
 
 
 def test_closing_by_two() -> None:
@@ -62,7 +62,7 @@ def test_closing_by_two() -> None:
     zmq = pyzmq.Zmq()
     exchange = zmq.create_exchange("E")
     sending = in_thread(zmq.send, exchange, b"waits for a queue")
-    until(lambda: zmq._house.outboxes, "the exchange")
+    until(lambda: zmq._resident.outboxes, "the exchange")
     start = threading.Barrier(2)
 
     def close() -> None:
@@ -90,9 +90,9 @@ def receive():
         told.append("closed")
 receiving = threading.Thread(target=receive)
 receiving.start()
-while not made._house.inbox._waiting:
+while not made._resident.inbox._waiting:
     pass
-made._house._thread.handover.post(sys.exit)
+made._resident._thread.handover.post(sys.exit)
 receiving.join(10)
 print(receiving.is_alive(), told)
 made.close()
@@ -116,8 +116,8 @@ def test_interrupted_closing() -> None:
     zmq = pyzmq.Zmq()
     exchange = zmq.create_exchange("E")
     sending = in_thread(zmq.send, exchange, b"waits for a queue")
-    until(lambda: zmq._house.outboxes, "the exchange")
-    with pytest.raises(KeyboardInterrupt), interrupting(lambda: zmq._house._closing is not None):
+    until(lambda: zmq._resident.outboxes, "the exchange")
+    with pytest.raises(KeyboardInterrupt), interrupting(lambda: zmq._resident._closing is not None):
         zmq.close(3600)
     assert loop_thread._shared is None
     with pytest.raises(Closed):

@@ -41,7 +41,7 @@ from redpoll.node.reports import LogLimit
 from redpoll.serializers.base import Buffer
 from redpoll.serializers.parts import Encoded
 from redpoll.wiring.board import Board
-from redpoll.wiring.connection import NO_MESSAGES, Answer, Pipe, Trunk
+from redpoll.wiring.connection import NO_MESSAGES, Answer, Connection, Pipe
 from redpoll.wiring.directory.session import Session
 from redpoll.wiring.directory.tokens import is_proof, proof_of
 from redpoll.wiring.exchange import IDLE
@@ -61,7 +61,7 @@ from redpoll.wiring.protocol import (
     unpack,
 )
 
-__all__ = ["Net", "NetTrunk", "config_of", "greet"]
+__all__ = ["Net", "NetConnection", "config_of", "greet"]
 
 _logger = logging.getLogger("redpoll.wiring")
 
@@ -79,10 +79,10 @@ _TOGETHER = 16 * 1024
 
 _GIVE_TOKEN = "give both the token of their directory"  # noqa: S105  # no token
 
-#: Maximum unknown pipes per trunk that the other end is told of.
+#: Maximum unknown pipes per connection that the other end is told of.
 MAX_STRAYS = 1024
 
-#: Seconds for the other end of a trunk to show that it is alive.
+#: Seconds for the other end of a connection to show that it is alive.
 _LIFE_SIGN = 1.0
 
 _YEAR = 31_536_000.0
@@ -131,8 +131,8 @@ class _Piece(Piece):
             self.net.piece_lost(self.peer)
 
 
-class NetTrunk(Trunk):
-    """Trunk to a wiring of another process, over the links of two nodes."""
+class NetConnection(Connection):
+    """Connection to a wiring of another process, over the links of two nodes."""
 
     def __init__(self, net: Net, peer: Peer, run: bytes) -> None:
         super().__init__(net.board, peer.identity or b"", run)
@@ -148,19 +148,19 @@ class NetTrunk(Trunk):
         """The address of its node."""
         return str(self.peer.address)
 
-    def leads_where(self, other: Trunk) -> bool:
+    def leads_where(self, other: Connection) -> bool:
         """Return True if both lead to the same wiring.
 
         Without a token or certificates, identity and run are claims, which are believed from the same host only.
         """
-        if not isinstance(other, NetTrunk) or not super().leads_where(other):
+        if not isinstance(other, NetConnection) or not super().leads_where(other):
             return False
         if self._net.has_token:
             return True
         same_key = has_key_of(self.peer, other.peer)
         return (self.host is not None and self.host == other.host) if same_key is None else same_key
 
-    async def is_rival_of(self, holder: Trunk) -> bool:
+    async def is_rival_of(self, holder: Connection) -> bool:
         """Return True if it claims the identity of `holder` and does not prove it.
 
         A token or certificate proves it, another certificate refutes it; else the other end of `holder` is asked.
@@ -169,7 +169,7 @@ class NetTrunk(Trunk):
         """
         if self._net.has_token or not holder.up:
             return False
-        if not isinstance(holder, NetTrunk):
+        if not isinstance(holder, NetConnection):
             # The holder is in this process, or is this wiring.
             return True
         same_key = has_key_of(self.peer, holder.peer)
@@ -240,7 +240,7 @@ class _NetNode(LayerNode):
 
 
 class Net:
-    """The node of one wiring, and its trunks.
+    """The node of one wiring, and its connections.
 
     Args:
         config: The options of the node, made by `config_of`.
@@ -259,14 +259,14 @@ class Net:
         self._config = config
         self._token = token
         self.node = _NetNode(self, config)
-        self.trunks: dict[Peer, NetTrunk] = {}
+        self.connections: dict[Peer, NetConnection] = {}
         self._acknowledge = config.resume is not None
         #: Time of the last submission to the node, on the loop's clock.
         self._submitted = 0.0
-        self._dialling: dict[Address, asyncio.Task[NetTrunk]] = {}
-        #: Peers whose trunk was lost with their session, while they may have kept theirs.
+        self._dialling: dict[Address, asyncio.Task[NetConnection]] = {}
+        #: Peers whose connection was lost with their session, while they may have kept theirs.
         self._lost: WeakSet[Peer] = WeakSet()
-        #: Peers whose trunk is about to be given up.
+        #: Peers whose connection is about to be given up.
         self._failed: set[Peer] = set()
 
     @property
@@ -324,8 +324,8 @@ class Net:
             raise _lost(peer.address, error) from error
         return decode(answer.data)
 
-    async def connect(self, address: Address, timeout: float) -> NetTrunk:
-        """Return the trunk to the wiring at an address; dial it if there is none.
+    async def connect(self, address: Address, timeout: float) -> NetConnection:
+        """Return the connection to the wiring at an address; dial it if there is none.
 
         Raises:
             LinkError: The address cannot be reached, or does not answer.
@@ -337,21 +337,21 @@ class Net:
             task.add_done_callback(partial(self._dialled, address))
         return await asyncio.shield(task)
 
-    def _dialled(self, address: Address, task: asyncio.Task[NetTrunk]) -> None:
+    def _dialled(self, address: Address, task: asyncio.Task[NetConnection]) -> None:
         self._dialling.pop(address, None)
         if not task.cancelled():
             # Waiting callers may have gone.
             task.exception()
 
-    async def _connect(self, address: Address, timeout: float) -> NetTrunk:
+    async def _connect(self, address: Address, timeout: float) -> NetConnection:
         try:
             peer, word = await greet(self.node, address, self.board.run, self._token, timeout)
         except SendError as error:
             raise _lost(address, error) from error
-        trunk = self._met(peer, word)
-        if trunk is None:
+        connection = self._met(peer, word)
+        if connection is None:
             raise PeerLost(address, "it is gone")
-        return trunk
+        return connection
 
     def _greeted(self, peer: Peer, word: dict[str, Any]) -> dict[str, Any]:
         """Answer the hello of another wiring."""
@@ -369,21 +369,21 @@ class Net:
         self._met(peer, word)
         return answer | {"proof": proof_of(token, own, other, field(word, "run", bytes))}
 
-    def _met(self, peer: Peer, word: dict[str, Any]) -> NetTrunk | None:
-        """Return the trunk for a wiring that said hello; None if its link is lost."""
+    def _met(self, peer: Peer, word: dict[str, Any]) -> NetConnection | None:
+        """Return the connection for a wiring that said hello; None if its link is lost."""
         if field(word, "version", int) != VERSION:
             raise ProtocolError(f"it speaks version {word['version']} of wiring, and this end {VERSION}")
         run = field(word, "run", bytes)
         if not is_linked(peer):
             return None
-        trunk = self.trunks.get(peer)
-        if trunk is not None and trunk.run != run:
-            trunk.lose(PeerLost(peer.address, "its wiring was started again"), final=False)
-            trunk = None
-        if trunk is None:
-            trunk = self.trunks[peer] = NetTrunk(self, peer, run)
+        connection = self.connections.get(peer)
+        if connection is not None and connection.run != run:
+            connection.lose(PeerLost(peer.address, "its wiring was started again"), final=False)
+            connection = None
+        if connection is None:
+            connection = self.connections[peer] = NetConnection(self, peer, run)
             self._lost.discard(peer)
-        return trunk
+        return connection
 
     # In
 
@@ -393,7 +393,7 @@ class Net:
         done: list[Received[bytes]] = []
         for message in messages:
             try:
-                if self._is_of_a_pipe(self.trunks.get(peer), message):
+                if self._is_of_a_pipe(self.connections.get(peer), message):
                     done.append(message)
             except ProtocolError as error:
                 self._refuse_word(message, error)
@@ -407,146 +407,148 @@ class Net:
         if self._lines.may_log():
             _logger.warning("refused a message from %s (%s): %s", message.address, remote_of(message), error)
 
-    def _is_of_a_pipe(self, trunk: NetTrunk | None, message: Received[bytes]) -> bool:
+    def _is_of_a_pipe(self, connection: NetConnection | None, message: Received[bytes]) -> bool:
         header = message.header
         body = message.data
         if not header:
             size = len(body)
-            if trunk is not None and size >= _CREDIT:
+            if connection is not None and size >= _CREDIT:
                 kind = body[0]
                 if kind == _D and size >= _DATA:
                     _, handle, first, said, count, shape = DATA.unpack_from(body)
-                    self._data(trunk, handle, first, said, count, shape, memoryview(body)[_DATA:])
+                    self._data(connection, handle, first, said, count, shape, memoryview(body)[_DATA:])
                     return True
                 if kind == _C and size == _CREDIT:
                     _, number, taken = CREDIT.unpack(body)
-                    if number not in trunk.pipes:
+                    if number not in connection.pipes:
                         # The other end may see one peer where this end sees two.
-                        trunk = next((each for each in self._same(trunk) if number in each.pipes), trunk)
-                    trunk.credit(number, taken)
+                        connection = next((each for each in self._same(connection) if number in each.pipes), connection)
+                    connection.credit(number, taken)
                     return True
         elif header == WORD:
-            answer = self._word(trunk, message)
+            answer = self._word(connection, message)
             if not message.ended:
                 self.node.conclude(message, answer)
             return False
-        elif trunk is not None and len(header) == _DATA and header[0] == _D:
+        elif connection is not None and len(header) == _DATA and header[0] == _D:
             _, handle, first, said, count, shape = DATA.unpack(header)
-            self._data(trunk, handle, first, said, count, shape, body)
+            self._data(connection, handle, first, said, count, shape, body)
             return True
         elif self.directory is not None and self.directory.arrived(message):
             return not message.ended
         message.refuse("this is a wiring")
         return False
 
-    def _same(self, trunk: NetTrunk) -> list[NetTrunk]:
-        """Return the other trunks to the same run of a wiring: two peers here may be one there, or the reverse."""
+    def _same(self, connection: NetConnection) -> list[NetConnection]:
+        """Return the other connections to the same run of a wiring: two peers here may be one there, or the reverse."""
         return [
             each
-            for each in self.board.trunks.get((trunk.identity, trunk.run), ())
-            if isinstance(each, NetTrunk) and each is not trunk and trunk.leads_where(each)
+            for each in self.board.connections.get((connection.identity, connection.run), ())
+            if isinstance(each, NetConnection) and each is not connection and connection.leads_where(each)
         ]
 
-    def _data(self, trunk: NetTrunk, handle: int, first: int, said: int, count: int, shape: int, body: Buffer) -> None:
-        port = trunk.ports.get(handle)
-        if port is None:
-            port = next((each.ports[handle] for each in self._same(trunk) if handle in each.ports), None)
-        if port is None:
-            self._stray(trunk, handle)
+    def _data(
+        self, connection: NetConnection, handle: int, first: int, said: int, count: int, shape: int, body: Buffer
+    ) -> None:
+        pipe = connection.incoming.get(handle)
+        if pipe is None:
+            pipe = next((each.incoming[handle] for each in self._same(connection) if handle in each.incoming), None)
+        if pipe is None:
+            self._stray(connection, handle)
             return
-        inlet = port.inlet
+        receiver = pipe.receiver
         if not count:
-            inlet.arrived(first, said, [], 0)
-        elif not inlet.admits(count):
-            inlet.refuse(count)
+            receiver.arrived(first, said, [], 0)
+        elif not receiver.admits(count):
+            receiver.refuse(count)
         else:
             size = len(body)
-            inlet.arrived(first, said, unpack(shape, count, body), size - 4 * count if shape == MIXED else size)
+            receiver.arrived(first, said, unpack(shape, count, body), size - 4 * count if shape == MIXED else size)
 
     @staticmethod
-    def _stray(trunk: NetTrunk, handle: int) -> None:
+    def _stray(connection: NetConnection, handle: int) -> None:
         """Tell the other end of messages for an unknown pipe: it reopens the pipe, and counts what is lost."""
-        if handle in trunk.strays or len(trunk.strays) >= MAX_STRAYS:
+        if handle in connection.strays or len(connection.strays) >= MAX_STRAYS:
             return
-        trunk.strays.add(handle)
-        trunk.tell({"word": "stray", "handle": handle})
+        connection.strays.add(handle)
+        connection.tell({"word": "stray", "handle": handle})
 
     def piece_lost(self, peer: Peer) -> None:
-        """Mark the trunk of a peer as failed, as a piece was lost and is not resent. Called by the core."""
-        trunk = self.trunks.get(peer)
-        if trunk is not None and peer not in self._failed:
+        """Mark the connection of a peer as failed, as a piece was lost and is not resent. Called by the core."""
+        connection = self.connections.get(peer)
+        if connection is not None and peer not in self._failed:
             self._failed.add(peer)
-            self.board.loop.call_soon(self._trunk_failed, trunk)
+            self.board.loop.call_soon(self._connection_failed, connection)
 
-    def _trunk_failed(self, trunk: NetTrunk) -> None:
-        peer = trunk.peer
+    def _connection_failed(self, connection: NetConnection) -> None:
+        peer = connection.peer
         self._failed.discard(peer)
-        if self.trunks.get(peer) is not trunk:
+        if self.connections.get(peer) is not connection:
             return
-        self.gone(trunk, PeerLost(peer.address, "what was sent to it is lost"), final=False)
+        self.gone(connection, PeerLost(peer.address, "what was sent to it is lost"), final=False)
         if is_linked(peer):
             self.submit(peer, WORD, encode({"word": "lost"}), first=True)
         else:
             self._lost.add(peer)
 
-    def _word(self, trunk: NetTrunk | None, message: Received[bytes]) -> Any:
+    def _word(self, connection: NetConnection | None, message: Received[bytes]) -> Any:
         word = decode(message.data)
         name = field(word, "word", str)
         if name == "hello":
             return encode(self._greeted(peer_of(message), word))
-        if name == "describe" and (trunk is not None or self._token is None):
+        if name == "describe" and (connection is not None or self._token is None):
             # Without the token, only names that are visible anyway are described.
             return encode(self.board.describe(everything=self._token is not None))
         if name == "lost":
-            if trunk is not None:
-                self.gone(trunk, PeerLost(trunk.peer.address, "its session was over there"), final=False)
+            if connection is not None:
+                self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
             return None
         if name == "stray":
             handle = field(word, "handle", int)
-            for each in () if trunk is None else (trunk, *self._same(trunk)):
-                if any(pipe.handle == handle and pipe.trunk is each for pipe in each.pipes.values()):
+            for each in () if connection is None else (connection, *self._same(connection)):
+                if any(pipe.handle == handle and pipe.connection is each for pipe in each.pipes.values()):
                     self.gone(each, PeerLost(each.peer.address, "it has a pipe no more"), final=False)
             return None
         if name == "bye":
-            if trunk is not None:
+            if connection is not None:
                 taken = word.get("taken")
-                trunk.took(taken if isinstance(taken, list | tuple) else ())
-                self.gone(trunk, PeerLost(trunk.peer.address, "it was closed"), final=True)
+                connection.took(taken if isinstance(taken, list | tuple) else ())
+                self.gone(connection, PeerLost(connection.peer.address, "it was closed"), final=True)
             return None
-        if trunk is None:
+        if connection is None:
             message.refuse("say hello first")
             return None
-        answer = trunk.said(word)
+        answer = connection.said(word)
         return encode(answer) if isinstance(answer, dict) else _encoded(answer)
 
     def began(self, peer: Peer, renewed: bool) -> None:
-        """Handle a new link of a peer: tell it that its trunk was lost here, as its own session may have survived."""
+        """Handle a new link of a peer: tell it that its connection was lost here, as its own session may have survived."""
         if renewed:
             self.ended(peer, PeerLost(peer.address, "its node was started again"))
             self._lost.discard(peer)
         elif peer in self._lost:
-            # Before a waiting hello, which begins a new trunk.
+            # Before a waiting hello, which begins a new connection.
             self.submit(peer, WORD, encode({"word": "lost"}), first=True)
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """Handle the end of a peer's session."""
         if self.directory is not None:
             self.directory.ended(peer, error)
-        trunk = self.trunks.get(peer)
-        if trunk is not None:
+        connection = self.connections.get(peer)
+        if connection is not None:
             self._lost.add(peer)
-            self.gone(trunk, error, final=False)
+            self.gone(connection, error, final=False)
 
-    def gone(self, trunk: NetTrunk, error: RedpollError, *, final: bool) -> None:
-        """Handle the loss of a trunk."""
-        if self.trunks.get(trunk.peer) is trunk:
-            del self.trunks[trunk.peer]
-        trunk.lose(error, final=final)
+    def gone(self, connection: NetConnection, error: RedpollError, *, final: bool) -> None:
+        """Handle the loss of a connection."""
+        if self.connections.get(connection.peer) is connection:
+            del self.connections[connection.peer]
+        connection.lose(error, final=final)
 
     def say_bye(self) -> None:
         """Tell all other ends that this wiring closes for good."""
-        for trunk in list(self.trunks.values()):
-            trunk.tell({"word": "bye", "taken": self.board.ports.taken(trunk)})
+        for connection in list(self.connections.values()):
+            connection.tell({"word": "bye", "taken": self.board.incoming.taken(connection)})
 
 
 async def greet(

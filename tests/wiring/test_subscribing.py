@@ -1,4 +1,4 @@
-"""How queues join an exchange."""
+"""How queues subscription an exchange."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from redpoll import Wiring
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring import AtLimit, Limits, Style
-from redpoll.wiring.connection import NO_MESSAGES, Join, LocalTrunk
-from redpoll.wiring.joining import attach, leave
+from redpoll.wiring.connection import NO_MESSAGES, LocalConnection, Subscription
 from redpoll.wiring.protocol import Batch
+from redpoll.wiring.subscribing import attach, leave
 from tests.wiring.support import until
 
 pytestmark = pytest.mark.asyncio
 
 
-class Far(LocalTrunk):
-    """A trunk whose other end is this test."""
+class Far(LocalConnection):
+    """A connection whose other end is this test."""
 
     answer: dict[str, Any]
 
@@ -49,22 +49,22 @@ class Slow(Far):
 
 
 def slow(wiring: Wiring) -> Slow:
-    """A trunk that does."""
-    trunk = Slow(wiring._board, b"i", b"1")
-    trunk.answer = {"handle": 5, "messages": 3, "bytes": None}
-    return trunk
+    """A connection that does."""
+    connection = Slow(wiring._board, b"i", b"1")
+    connection.answer = {"handle": 5, "messages": 3, "bytes": None}
+    return connection
 
 
 def far(wiring: Wiring, run: bytes = b"1", **answer: Any) -> Far:
-    """A trunk that answers so."""
-    trunk = Far(wiring._board, b"i", run)
-    trunk.answer = {"handle": 5, "messages": 3, "bytes": None, **answer}
-    return trunk
+    """A connection that answers so."""
+    connection = Far(wiring._board, b"i", run)
+    connection.answer = {"handle": 5, "messages": 3, "bytes": None, **answer}
+    return connection
 
 
-def numbers(trunk: Far) -> tuple[int, int, int]:
+def numbers(connection: Far) -> tuple[int, int, int]:
     """What it was told last of where a queue joins."""
-    last = trunk.words[-1]
+    last = connection.words[-1]
     return last["first"], last["at"], last["missed"]
 
 
@@ -72,24 +72,24 @@ async def test_first_and_second() -> None:
     """The first queue joins before the first message; the second one behind what was sent, by the same pipe."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        trunk = far(wiring)
-        await attach(Join(exchange, "1"), trunk, None)
-        assert numbers(trunk) == (0, 0, 0)
+        connection = far(wiring)
+        await attach(Subscription(exchange, "1"), connection, None)
+        assert numbers(connection) == (0, 0, 0)
         await exchange.send_many([b"x"] * 5)
         exchange.stage_out()
-        await attach(Join(exchange, "2"), trunk, None)
-        assert numbers(trunk) == (3, 5, 0)
-        assert len(exchange.pipes) == len(trunk.pipes) == 1
-        assert [each for _, first, each in trunk.sent] == [[b"x"]] * 3
+        await attach(Subscription(exchange, "2"), connection, None)
+        assert numbers(connection) == (3, 5, 0)
+        assert len(exchange.pipes) == len(connection.pipes) == 1
+        assert [each for _, first, each in connection.sent] == [[b"x"]] * 3
 
 
 async def test_balance() -> None:
     """A balancing exchange has a pipe for each queue."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=Style.BALANCE)
-        trunk = far(wiring)
+        connection = far(wiring)
         for name in ("1", "2"):
-            await attach(Join(exchange, name), trunk, None)
+            await attach(Subscription(exchange, name), connection, None)
         assert len(exchange.pipes) == 2
 
 
@@ -99,20 +99,20 @@ async def test_bound_twice(style: Style, at_once: bool) -> None:
     """A queue that two have bound has one pipe, until both have unbound it."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
-        trunk = far(wiring)
-        one, two = Join(exchange, "Q"), Join(exchange, "Q")
+        connection = far(wiring)
+        one, two = Subscription(exchange, "Q"), Subscription(exchange, "Q")
         if at_once:
-            await asyncio.gather(*(attach(each, trunk, None) for each in (one, two)))
+            await asyncio.gather(*(attach(each, connection, None) for each in (one, two)))
         else:
-            await attach(one, trunk, None)
-            await attach(two, trunk, None)
+            await attach(one, connection, None)
+            await attach(two, connection, None)
         (pipe,) = exchange.pipes
         assert one.pipe is two.pipe is pipe
         assert leave(one) is None
         assert exchange.pipes == [pipe]
         assert leave(two) is not None
         assert not exchange.pipes
-        assert not trunk.pipes
+        assert not connection.pipes
 
 
 @pytest.mark.parametrize("style", Style)
@@ -120,19 +120,19 @@ async def test_unbound_while_bound(style: Style) -> None:
     """A queue that one unbinds while another one binds it stays bound, by the pipe that it has."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
-        trunk = slow(wiring)
-        one, two = Join(exchange, "Q"), Join(exchange, "Q")
-        await attach(one, trunk, None)
+        connection = slow(wiring)
+        one, two = Subscription(exchange, "Q"), Subscription(exchange, "Q")
+        await attach(one, connection, None)
         (pipe,) = exchange.pipes
-        trunk.hold()
-        task = asyncio.create_task(attach(two, trunk, None))
-        await until(lambda: trunk.answers)
+        connection.hold()
+        task = asyncio.create_task(attach(two, connection, None))
+        await until(lambda: connection.answers)
         leave(one)
-        trunk.answers[0].set_result(None)
+        connection.answers[0].set_result(None)
         await task
         assert exchange.pipes == [pipe]
         assert not pipe.ending
-        assert not [word for word in trunk.words if word["word"] != "open"]
+        assert not [word for word in connection.words if word["word"] != "open"]
         leave(two)
         assert not exchange.pipes
 
@@ -142,53 +142,53 @@ async def test_unbound_while_not_bound(style: Style) -> None:
     """A pipe ends with its last binding also where another one of the same queue was being made, and is not."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
-        trunk = slow(wiring)
-        one, two = Join(exchange, "Q"), Join(exchange, "Q")
-        await attach(one, trunk, None)
-        trunk.hold()
-        task = asyncio.create_task(attach(two, trunk, None))
-        await until(lambda: trunk.answers)
+        connection = slow(wiring)
+        one, two = Subscription(exchange, "Q"), Subscription(exchange, "Q")
+        await attach(one, connection, None)
+        connection.hold()
+        task = asyncio.create_task(attach(two, connection, None))
+        await until(lambda: connection.answers)
         leave(one)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert [word["word"] for word in trunk.words] == ["open", "open", "close", "end"]
+        assert [word["word"] for word in connection.words] == ["open", "open", "close", "end"]
         assert not exchange.pipes
-        assert not trunk.pipes
+        assert not connection.pipes
 
 
 async def test_given_up_beside_another() -> None:
     """A queue whose binding is given up leaves a pipe that is opened for another one meanwhile."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        trunk = slow(wiring)
-        trunk.hold()
-        one, two = (asyncio.create_task(attach(Join(exchange, name), trunk, None)) for name in ("1", "2"))
-        await until(lambda: len(trunk.answers) == 2)
+        connection = slow(wiring)
+        connection.hold()
+        one, two = (asyncio.create_task(attach(Subscription(exchange, name), connection, None)) for name in ("1", "2"))
+        await until(lambda: len(connection.answers) == 2)
         one.cancel()
         await asyncio.gather(one, return_exceptions=True)
-        assert trunk.words[-1] == {"word": "close", "pipe": trunk.words[0]["pipe"], "queue": "1", "at": 0}
-        trunk.answers[1].set_result(None)
+        assert connection.words[-1] == {"word": "close", "pipe": connection.words[0]["pipe"], "queue": "1", "at": 0}
+        connection.answers[1].set_result(None)
         await two
         (pipe,) = exchange.pipes
-        assert list(pipe.joins) == ["2"]
+        assert list(pipe.subscriptions) == ["2"]
 
 
 async def test_last_leaves_while_another_joins() -> None:
     """A pipe whose last queue leaves goes on if it is being opened for another one."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        trunk = slow(wiring)
-        one = Join(exchange, "1")
-        await attach(one, trunk, None)
-        trunk.hold()
-        task = asyncio.create_task(attach(Join(exchange, "2"), trunk, None))
-        await until(lambda: trunk.answers)
+        connection = slow(wiring)
+        one = Subscription(exchange, "1")
+        await attach(one, connection, None)
+        connection.hold()
+        task = asyncio.create_task(attach(Subscription(exchange, "2"), connection, None))
+        await until(lambda: connection.answers)
         leave(one)
-        assert trunk.words[-1]["word"] == "close"
-        trunk.answers[0].set_result(None)
+        assert connection.words[-1]["word"] == "close"
+        connection.answers[0].set_result(None)
         await task
         (pipe,) = exchange.pipes
-        assert list(pipe.joins) == ["2"]
+        assert list(pipe.subscriptions) == ["2"]
         assert not pipe.ending
 
 
@@ -196,55 +196,55 @@ async def test_taken_away_while_bound() -> None:
     """A queue that its owner takes away while one more binds it is not bound."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        trunk = slow(wiring)
-        await attach(Join(exchange, "Q"), trunk, None)
+        connection = slow(wiring)
+        await attach(Subscription(exchange, "Q"), connection, None)
         (pipe,) = exchange.pipes
-        trunk.hold()
-        task = asyncio.create_task(attach(Join(exchange, "Q"), trunk, None))
-        await until(lambda: trunk.answers)
-        wiring._board.hear(trunk, {"word": "gone", "pipe": pipe.number, "queue": "Q", "taken": 0})
-        trunk.answers[0].set_result(None)
+        connection.hold()
+        task = asyncio.create_task(attach(Subscription(exchange, "Q"), connection, None))
+        await until(lambda: connection.answers)
+        wiring._board.hear(connection, {"word": "gone", "pipe": pipe.number, "queue": "Q", "taken": 0})
+        connection.answers[0].set_result(None)
         with pytest.raises(UnknownName):
             await task
         assert not exchange.pipes
-        assert not trunk.pipes
+        assert not connection.pipes
 
 
 async def test_back() -> None:
     """The same run is told where the pipe goes on; another one what it misses, and gets what waited."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", limits=Limits(messages=4))
-        join = Join(exchange, "Q")
-        trunk = far(wiring)
-        await attach(join, trunk, None)
+        subscription = Subscription(exchange, "Q")
+        connection = far(wiring)
+        await attach(subscription, connection, None)
         await exchange.send_many([b"x"] * 5)
         exchange.stage_out()
         exchange.pipes[0].credited(1)
-        trunk.lose(PeerLost(None, ""), final=False)
+        connection.lose(PeerLost(None, ""), final=False)
         same = far(wiring, expected=4, taken=2)
-        await attach(join, same, None)
+        await attach(subscription, same, None)
         assert numbers(same) == (4, 4, 3)
         assert same.sent[0] == (5, 4, [])
         assert same.sent[1] == (5, 4, [b"x"])
         same.lose(PeerLost(None, ""), final=False)
         other = far(wiring, b"2")
-        await attach(join, other, None)
+        await attach(subscription, other, None)
         assert numbers(other) == (5, 5, 3)
-        assert exchange.pipes[0].outlet.taken == 5
+        assert exchange.pipes[0].sender.taken == 5
 
 
 async def test_dropped_while_lost() -> None:
     """What was dropped while there was no other end is told as missing, too."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", limits=Limits(messages=2), at_limit=AtLimit.DROP_OLD)
-        join = Join(exchange, "Q")
-        trunk = far(wiring)
-        await attach(join, trunk, None)
-        trunk.lose(PeerLost(None, ""), final=False)
+        subscription = Subscription(exchange, "Q")
+        connection = far(wiring)
+        await attach(subscription, connection, None)
+        connection.lose(PeerLost(None, ""), final=False)
         await exchange.send_many([b"%d" % number for number in range(10)])
         exchange.stage_out()
         again = far(wiring, b"2")
-        await attach(join, again, None)
+        await attach(subscription, again, None)
         first, at, missed = numbers(again)
         # Nothing before 8 comes any more: the numbers say so.
         assert (first, at, missed) == (0, 0, 0)
@@ -255,19 +255,19 @@ async def test_leaves() -> None:
     """A queue leaves behind what was sent; with the last one the pipe ends when all of that is sent."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        trunk = far(wiring)
-        join = Join(exchange, "Q")
-        await attach(join, trunk, None)
+        connection = far(wiring)
+        subscription = Subscription(exchange, "Q")
+        await attach(subscription, connection, None)
         await exchange.send_many([b"x"] * 4)
         (pipe,) = exchange.pipes
-        leave(join)
-        assert trunk.words[-1] == {"word": "close", "pipe": pipe.number, "queue": "Q", "at": 4}
+        leave(subscription)
+        assert connection.words[-1] == {"word": "close", "pipe": pipe.number, "queue": "Q", "at": 4}
         assert not exchange.pipes
-        assert trunk.pipes
+        assert connection.pipes
         pipe.credited(3)
-        assert trunk.words[-1] == {"word": "end", "pipe": pipe.number}
-        assert not trunk.pipes
-        assert leave(join) is None
+        assert connection.words[-1] == {"word": "end", "pipe": pipe.number}
+        assert not connection.pipes
+        assert leave(subscription) is None
 
 
 @pytest.mark.parametrize(
@@ -277,20 +277,20 @@ async def test_bad_answers(answer: dict[str, Any]) -> None:
     """An answer that makes no sense, or says no, leaves nothing behind."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        trunk = far(wiring, **answer)
+        connection = far(wiring, **answer)
         with pytest.raises((ProtocolError, WiringError)):
-            await attach(Join(exchange, "Q"), trunk, None)
+            await attach(Subscription(exchange, "Q"), connection, None)
         assert not exchange.pipes
-        assert not trunk.pipes
+        assert not connection.pipes
 
 
 @pytest.mark.parametrize("style", Style)
 async def test_two_trunks_to_one(style: Style) -> None:
-    """Where the other end of a second trunk has a pipe by the first one, a queue joins that; else by its own."""
+    """Where the other end of a second connection has a pipe by the first one, a queue joins that; else by its own."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
         first, second, stranger = far(wiring), far(wiring), far(wiring)
-        one, two, three = (Join(exchange, "Q") for _ in range(3))
+        one, two, three = (Subscription(exchange, "Q") for _ in range(3))
         assert await attach(one, first, None) is first
         (pipe,) = exchange.pipes
         second.answer = {"elsewhere": pipe.number}
@@ -310,28 +310,28 @@ async def test_a_lost_pipe_is_opened_by_another_trunk(style: Style) -> None:
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
         first, second, stranger = far(wiring), far(wiring), far(wiring, run=b"2")
-        await attach(Join(exchange, "Q"), first, None)
+        await attach(Subscription(exchange, "Q"), first, None)
         (pipe,) = exchange.pipes
         first.lose(PeerLost(None, ""), final=False)
-        await attach(Join(exchange, "Q"), stranger, None)
+        await attach(Subscription(exchange, "Q"), stranger, None)
         second.answer |= {"expected": 0, "taken": 0}
-        assert await attach(Join(exchange, "Q"), second, None) is second
+        assert await attach(Subscription(exchange, "Q"), second, None) is second
         assert second.words[0]["pipe"] == pipe.number
-        assert pipe.trunk is second
+        assert pipe.connection is second
         assert len(exchange.pipes) == 2
 
 
 @pytest.mark.parametrize("style", Style)
 async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
-    """A pipe that the other end has lost with its trunk is opened again by the trunk over which that was said."""
+    """A pipe that the other end has lost with its connection is opened again by the connection over which that was said."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
         first, second = far(wiring), slow(wiring)
-        await attach(Join(exchange, "Q"), first, None)
+        await attach(Subscription(exchange, "Q"), first, None)
         (pipe,) = exchange.pipes
         second.hold()
         second.answer |= {"elsewhere": pipe.number, "lost": True}
-        joining = asyncio.ensure_future(attach(Join(exchange, "Q"), second, None))
+        joining = asyncio.ensure_future(attach(Subscription(exchange, "Q"), second, None))
         await until(lambda: second.answers)
         second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
         second.answers[0].set_result(None)
@@ -340,19 +340,19 @@ async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
         assert await joining is second
         assert not first.up
         assert exchange.pipes == [pipe]
-        assert pipe.trunk is second
+        assert pipe.connection is second
 
 
 async def test_two_at_once_by_a_second_trunk() -> None:
-    """A queue does not join a new pipe before it is known whether another trunk's is to be joined, or is lost meanwhile."""
+    """A queue does not join a new pipe before it is known whether it joins that of another connection, or that is lost."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
         first, second = far(wiring), slow(wiring)
-        await attach(Join(exchange, "Q"), first, None)
+        await attach(Subscription(exchange, "Q"), first, None)
         (pipe,) = exchange.pipes
         second.hold()
         second.answer |= {"elsewhere": pipe.number}
-        one, two = (asyncio.ensure_future(attach(Join(exchange, "Q"), second, None)) for _ in range(2))
+        one, two = (asyncio.ensure_future(attach(Subscription(exchange, "Q"), second, None)) for _ in range(2))
         await until(lambda: second.answers)
         first.lose(PeerLost(None, ""), final=False)
         second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
@@ -367,27 +367,27 @@ async def test_two_at_once_by_a_second_trunk() -> None:
 
 @pytest.mark.parametrize(("identity", "run", "style"), [(b"j", b"1", Style.DISTRIBUTE), (b"i", b"2", Style.DISTRIBUTE)])
 async def test_another_wiring_is_not_asked(identity: bytes, run: bytes, style: Style) -> None:
-    """Only a wiring that says to be the same run of the same one is asked for pipes by another trunk."""
+    """Only a wiring that says to be the same run of the same one is asked for pipes by another connection."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
         other = Far(wiring._board, identity, run)
         other.answer = far(wiring).answer
-        for trunk in (far(wiring), other):
-            await attach(Join(exchange, "Q"), trunk, None)
+        for connection in (far(wiring), other):
+            await attach(Subscription(exchange, "Q"), connection, None)
         assert "elsewhere" not in other.words[0]
 
 
 async def test_two_trunks_at_once() -> None:
-    """A queue does not join over a second trunk before it is known what becomes of the pipe that is opened over the first."""
+    """A queue does not join over a second connection before it is known what becomes of the pipe over the first."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
         first, second = slow(wiring), far(wiring)
         first.hold()
-        opening = asyncio.ensure_future(attach(Join(exchange, "Q"), first, None))
+        opening = asyncio.ensure_future(attach(Subscription(exchange, "Q"), first, None))
         await until(lambda: first.answers)
         (pipe,) = exchange.opening
         second.answer = {"elsewhere": pipe.number}
-        joining = asyncio.ensure_future(attach(Join(exchange, "Q"), second, None))
+        joining = asyncio.ensure_future(attach(Subscription(exchange, "Q"), second, None))
         await asyncio.sleep(0)
         assert not hasattr(second, "words")
         first.answers[0].set_result(None)
@@ -402,10 +402,10 @@ async def test_lost_at_the_other_end_alone() -> None:
     """Where only the other end had lost a pipe it is told how far messages were sent: it waits for none that do not come."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        trunk = far(wiring)
-        await attach(Join(exchange, "Q"), trunk, None)
+        connection = far(wiring)
+        await attach(Subscription(exchange, "Q"), connection, None)
         await exchange.send_many([b"x"] * 5)
         exchange.stage_out()
-        trunk.answer |= {"expected": 0, "taken": 0}
-        await attach(Join(exchange, "Q"), trunk, None)
-        assert trunk.sent[-1] == (5, 3, [])
+        connection.answer |= {"expected": 0, "taken": 0}
+        await attach(Subscription(exchange, "Q"), connection, None)
+        assert connection.sent[-1] == (5, 3, [])

@@ -11,22 +11,22 @@ from functools import partial
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DirectoryUnavailable, RedpollError, ScopeError, UnknownName
 from redpoll.wiring.board import Board
-from redpoll.wiring.connection import Trunk
+from redpoll.wiring.connection import Connection
 from redpoll.wiring.directory.client import DirectoryClient, unavailable
 from redpoll.wiring.directory.entries import Entry, Kind
+from redpoll.wiring.inprocess import Neighbour
 from redpoll.wiring.names import Scope, Style, check_kind
-from redpoll.wiring.net import Net
-from redpoll.wiring.process import Neighbour
+from redpoll.wiring.network import Net
 from redpoll.wiring.reach import WILDCARDS
 
-__all__ = ["Registry"]
+__all__ = ["Resolver"]
 
 #: Seconds for one request to the directory, and for one link to another wiring.
 _LOOKUP = 5.0
 _CONNECT = 5.0
 
 
-class Registry:
+class Resolver:
     """The names of one wiring, and lookups of others.
 
     Args:
@@ -132,23 +132,23 @@ class Registry:
 
     # Names of others
 
-    async def find(self, kind: Kind, name: str, *, everywhere: bool = False) -> Trunk:
-        """Return the trunk to the owner of a name.
+    async def find(self, kind: Kind, name: str, *, is_global: bool = False) -> Connection:
+        """Return the connection to the owner of a name.
 
         Args:
             kind: "exchange" or "queue".
             name: The name.
-            everywhere: Find GLOBAL names only, on behalf of another process.
+            is_global: Find GLOBAL names only, on behalf of another process.
 
         Raises:
             UnknownName: The name has no owner; also the errors of the directory and of `Net.connect`.
         """
         own = self._board.exchanges.get(name) if kind == "exchange" else self._board.queues.get(name)
-        if own is not None and (not everywhere or own.scope is Scope.GLOBAL):
+        if own is not None and (not is_global or own.scope is Scope.GLOBAL):
             return self._board.local
-        trunk = self._neighbour.find(kind, name, everywhere=everywhere)
-        if trunk is not None:
-            return trunk
+        connection = self._neighbour.find(kind, name, is_global=is_global)
+        if connection is not None:
+            return connection
         entry = None if self._directory is None else await self._look_up(self._directory, kind, name)
         if entry is None or entry.identity == self._identity:
             hint = (
@@ -194,14 +194,14 @@ class Registry:
         del self._asking[kind, name]
         return await directory.lookup(kind, name, timeout=_LOOKUP)
 
-    def trouble(self, exchange: str, queue: str) -> RedpollError | None:
+    def last_error(self, exchange: str, queue: str) -> RedpollError | None:
         """Return the error that keeps one of two names from being found; None if none is known."""
         directory = self._directory
         if directory is None:
             return None
         if directory.state != "up":
-            trouble = directory.trouble
-            return unavailable(directory.address, trouble, str(trouble or "there is no link as yet"))
+            last_error = directory.last_error
+            return unavailable(directory.address, last_error, str(last_error or "there is no link as yet"))
         keys: tuple[tuple[Kind, str], ...] = ("exchange", exchange), ("queue", queue)
         for kind, name in keys:
             if (kind, name) in self._asked:

@@ -1,4 +1,4 @@
-"""What all trunks have, and the one to the same wiring."""
+"""What all connections have, and the one to the same wiring."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest_asyncio
 from redpoll import Wiring
 from redpoll.errors import PeerLost, ProtocolError, UnknownName
 from redpoll.wiring import Limits
-from redpoll.wiring.connection import NO_MESSAGES, LocalTrunk, Pipe
+from redpoll.wiring.connection import NO_MESSAGES, LocalConnection, Pipe
 from redpoll.wiring.names import AtLimit
-from redpoll.wiring.outlet import Outlet
 from redpoll.wiring.protocol import Batch
+from redpoll.wiring.sender import Sender
 
 pytestmark = pytest.mark.asyncio
 
 
-class Narrow(LocalTrunk):
+class Narrow(LocalConnection):
     """Takes so much at a time."""
 
     room = 0
@@ -43,41 +43,41 @@ async def wiring() -> AsyncIterator[Wiring]:
         yield made
 
 
-def pipe(trunk: LocalTrunk, number: int, pieces: int) -> Pipe:
+def pipe(connection: LocalConnection, number: int, pieces: int) -> Pipe:
     """A pipe with so many pieces to send."""
-    outlet = Outlet(Limits(), AtLimit.WAIT)
-    outlet.open(Limits(), None, None)
-    made = Pipe(Mock(drainers=[], waiters=[]), number, outlet)
-    made.trunk = trunk
+    sender = Sender(Limits(), AtLimit.WAIT)
+    sender.open(Limits(), None, None)
+    made = Pipe(Mock(drainers=[], waiters=[]), number, sender)
+    made.connection = connection
     for _ in range(pieces):
-        outlet.accept(Batch([bytes(40_000)]))
+        sender.accept(Batch([bytes(40_000)]))
     return made
 
 
 async def test_turns(wiring: Wiring) -> None:
-    """Pipes that wait for a trunk have their turns, and it is asked once to tell when it takes more."""
-    trunk = Narrow(wiring._board, b"", b"")
-    pipes = [pipe(trunk, number, 20) for number in (1, 2)]
+    """Pipes that wait for a connection have their turns, and it is asked once to tell when it takes more."""
+    connection = Narrow(wiring._board, b"", b"")
+    pipes = [pipe(connection, number, 20) for number in (1, 2)]
     for each in pipes:
         each.pump()
         each.pump()
-    assert trunk.called == 1
-    trunk.room = 16
-    trunk.pump()
-    assert trunk.order == [1, 1, 1, 1, 2, 2, 2, 2] * 2
-    assert trunk.called == 2
-    trunk.room = 1000
-    trunk.pump()
-    assert len(trunk.order) == 40
-    assert trunk.called == 2
+    assert connection.called == 1
+    connection.room = 16
+    connection.pump()
+    assert connection.order == [1, 1, 1, 1, 2, 2, 2, 2] * 2
+    assert connection.called == 2
+    connection.room = 1000
+    connection.pump()
+    assert len(connection.order) == 40
+    assert connection.called == 2
 
 
 async def test_local(wiring: Wiring) -> None:
-    """The trunk to the same wiring answers as any other."""
-    trunk = wiring._board.local
-    assert trunk.place == "here"
+    """The connection to the same wiring answers as any other."""
+    connection = wiring._board.local
+    assert connection.place == "here"
     with pytest.raises(UnknownName, match="no queue 'Q'"):
-        await trunk.request(
+        await connection.request(
             {
                 "word": "open",
                 "pipe": 1,
@@ -86,21 +86,21 @@ async def test_local(wiring: Wiring) -> None:
                 "exchange": "E",
                 "queue": "Q",
                 "missed": 0,
-                "everywhere": False,
+                "is_global": False,
             }
         )
     with pytest.raises(ProtocolError):
-        await trunk.request({"word": "dance"})
+        await connection.request({"word": "dance"})
 
 
 async def test_lost(wiring: Wiring) -> None:
     """One that is lost says so to those who watch it, once, and answers nothing."""
-    trunk = LocalTrunk(wiring._board, b"", b"")
+    connection = LocalConnection(wiring._board, b"", b"")
     told: list[object] = []
-    trunk.watchers[told.append] = None
+    connection.watchers[told.append] = None
     error = PeerLost(None, "gone")
-    trunk.lose(error, final=True)
-    trunk.lose(error, final=True)
+    connection.lose(error, final=True)
+    connection.lose(error, final=True)
     assert told == [error]
     with pytest.raises(PeerLost):
-        await trunk.request({"word": "describe"})
+        await connection.request({"word": "describe"})

@@ -14,7 +14,7 @@ from redpoll.errors import WiringError
 from redpoll.wiring.directory.entries import Entry, Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 
-__all__ = ["MAX_NAMES", "Registration", "Standing", "Watch", "Wishes"]
+__all__ = ["MAX_NAMES", "DesiredState", "Registration", "Standing", "Watch"]
 
 #: Maximum registrations, and watches, of one client; as many as a directory accepts.
 MAX_NAMES = 10_000
@@ -59,10 +59,10 @@ class Watch:
         known: True if anything was reported.
     """
 
-    __slots__ = ("_callback", "_wishes", "entry", "key", "known")
+    __slots__ = ("_callback", "_desired", "entry", "key", "known")
 
-    def __init__(self, wishes: Wishes, key: Key, callback: Callable[[Entry | None], object]) -> None:
-        self._wishes = wishes
+    def __init__(self, desired: DesiredState, key: Key, callback: Callable[[Entry | None], object]) -> None:
+        self._desired = desired
         self._callback = callback
         self.key = key
         self.entry: Entry | None = None
@@ -70,7 +70,7 @@ class Watch:
 
     def cancel(self) -> None:
         """End the watch. A second call does nothing."""
-        self._wishes.unwatch(self)
+        self._desired.unwatch(self)
 
     def _tell(self, entry: Entry | None) -> None:
         if self.known and entry == self.entry:
@@ -98,7 +98,7 @@ class _Watched:
         self.seen: Seen | None = None
 
 
-class Wishes:
+class DesiredState:
     """All registrations and watches of one client.
 
     Args:

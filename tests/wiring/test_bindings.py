@@ -9,8 +9,8 @@ import pytest
 
 from redpoll import GLOBAL, Wiring
 from redpoll.errors import Closed, RedpollError, UnknownName, WiringError
-from redpoll.wiring import Binding, Limits, Style, binder
-from redpoll.wiring.connection import Trunk
+from redpoll.wiring import Binding, Limits, Style, bindings
+from redpoll.wiring.connection import Connection
 from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
 
 async def cut(one: Wiring, other: Wiring) -> None:
     """Cut the link between two wirings."""
-    for trunk in list(one._net.trunks.values()):
-        if trunk.identity == other.identity:
-            for link in list(trunk.peer.links):
+    for connection in list(one._net.connections.values()):
+        if connection.identity == other.identity:
+            for link in list(connection.peer.links):
                 link.connection.transport.abort()
-            await until(lambda trunk=trunk: not trunk.up)  # type: ignore[misc]
+            await until(lambda connection=connection: not connection.up)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("by", ["exchange", "queue"])
@@ -42,7 +42,7 @@ async def test_cut(by: str) -> None:
                 await exchange.send(b"%d" % (100 * round_ + number))
             await until(lambda: queue.stats.waiting + queue.stats.received == 100 * (round_ + 1))  # noqa: B023  # at once
             await cut(a, b)
-            await until(lambda: binding.state == "up" and exchange.pipes[0].outlet.up)
+            await until(lambda: binding.state == "up" and exchange.pipes[0].sender.up)
         assert await get(queue, 300) == [b"%d" % number for number in range(300)]
         assert [each for each, _ in lost] == [binding] * 3
         assert ups == [binding] * 4
@@ -55,18 +55,18 @@ async def test_a_deleted_exchange_leaves_nothing(again: bool) -> None:
         exchange = await a.create_exchange("E", scope=GLOBAL)
         queue = await b.create_queue("Q")
         binding = await b.bind("E", "Q")
-        (trunk,) = a._net.trunks.values()
-        assert trunk.joins
+        (connection,) = a._net.connections.values()
+        assert connection.subscriptions
         await exchange.delete()
         await until(lambda: binding.state == "lost")
-        assert not trunk.joins
+        assert not connection.subscriptions
         if again:
             exchange = await a.create_exchange("E", scope=GLOBAL)
             await until(lambda: binding.state == "up")
             await exchange.send(b"x")
             assert await queue.receive(PATIENCE) == b"x"
         await b.unbind("E", "Q")
-        await until(lambda: not trunk.joins)
+        await until(lambda: not connection.subscriptions)
 
 
 async def test_closing_waits_for_nobody_who_does_not_answer() -> None:
@@ -78,7 +78,7 @@ async def test_closing_waits_for_nobody_who_does_not_answer() -> None:
         await asyncio.Event().wait()
 
     silent = asyncio.create_task(ask())
-    wiring._binder._tasks.add(silent)
+    wiring._bindings._tasks.add(silent)
     async with asyncio.timeout(PATIENCE):
         await wiring.close(0)
     assert silent.cancelled()
@@ -92,7 +92,7 @@ async def test_lost_on_the_way() -> None:
         await a.bind("E", "Q")
         (pipe,) = exchange.pipes
         # What is given to the link from here on is lost with it.
-        pipe.trunk.send_data = lambda *_: None  # type: ignore[method-assign, union-attr]
+        pipe.connection.send_data = lambda *_: None  # type: ignore[method-assign, union-attr]
         await exchange.send_many([b"lost"] * 7)
         await exchange.flush()
         await cut(a, b)
@@ -113,8 +113,8 @@ async def test_resume() -> None:
         for number in range(2000):
             await exchange.send(b"%d" % number)
             if number % 500 == 250:
-                for trunk in a._net.trunks.values():
-                    for link in list(trunk.peer.links):
+                for connection in a._net.connections.values():
+                    for link in list(connection.peer.links):
                         link.connection.transport.abort()
                 await asyncio.sleep(0)
         assert await get(queue, 2000) == [b"%d" % number for number in range(2000)]
@@ -125,7 +125,7 @@ async def test_resume() -> None:
 @pytest.mark.parametrize("by", ["queue", "third"])
 async def test_binder_stays_away(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     """A binding that another process asked for ends when that is gone for long, or says that it will not be back."""
-    monkeypatch.setattr(binder, "KEPT", 0.05)
+    monkeypatch.setattr(bindings, "KEPT", 0.05)
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
         exchange = await a.create_exchange("E", scope=GLOBAL)
         queue = await b.create_queue("Q", scope=GLOBAL)
@@ -137,7 +137,7 @@ async def test_binder_stays_away(monkeypatch: pytest.MonkeyPatch, by: str) -> No
             await other.bind("E", "R" if by == "queue" else "Q")
             assert len(exchange.pipes) == 1
             if ending == "break":
-                await other._binder.close()
+                await other._bindings.close()
                 await cut(other, a)
             else:
                 await other.close()
@@ -288,7 +288,7 @@ async def test_what_a_third_does_not_see() -> None:
 
 async def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """One other wiring has so many of its queues bound here and no more, until it unbinds one; others do not count."""
-    monkeypatch.setattr(binder, "MAX_JOINS", 2)
+    monkeypatch.setattr(bindings, "MAX_JOINS", 2)
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
         await a.create_exchange("E", scope=GLOBAL)
         for name in ("1", "2", "3"):
@@ -305,11 +305,11 @@ async def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_what_a_third_does_not_see_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that others do not see stays so when it comes after they asked for it, and in a wiring beside."""
-    monkeypatch.setattr(binder, "_PATIENCE", 0.5)
+    monkeypatch.setattr(bindings, "_PATIENCE", 0.5)
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
         exchange = await a.create_exchange("E", scope=GLOBAL)
         asked = asyncio.create_task(b.bind("E", "Q", wait=0))
-        await until(lambda: "E" in {key[0] for key in a._binder.bindings})
+        await until(lambda: "E" in {key[0] for key in a._bindings.bindings})
         await a.create_queue("Q")
         with pytest.raises(RedpollError):
             await asked
@@ -329,11 +329,11 @@ async def test_receiver_started_anew() -> None:
         for queue in queues:
             await get(queue, 10)
             assert queue.receive_nowait() is None
-        await until(lambda: exchange.pipes[0].outlet.taken == 10)
+        await until(lambda: exchange.pipes[0].sender.taken == 10)
         await exchange.send_many([b"y"] * 5)
-        await until(lambda: exchange.pipes[0].outlet.sent == 15)
+        await until(lambda: exchange.pipes[0].sender.sent == 15)
         await first._net.stop(0)
-        await until(lambda: not exchange.pipes[0].outlet.up)
+        await until(lambda: not exchange.pipes[0].sender.up)
         await first.close()
         async with Wiring(names.address) as second:
             one = await second.create_queue("1", scope=GLOBAL, gaps=True)
@@ -387,11 +387,11 @@ async def test_cancelled_when_opened() -> None:
         exchange = await a.create_exchange("E", scope=GLOBAL)
         await b.create_queue("Q")
         await b.create_queue("other")
-        ports = b._board.ports
+        ports = b._board.incoming
         opened = ports.open
 
-        def cancel(trunk: Trunk, word: dict[str, Any]) -> dict[str, Any]:
-            answer = opened(trunk, word)
+        def cancel(connection: Connection, word: dict[str, Any]) -> dict[str, Any]:
+            answer = opened(connection, word)
             binding.cancel()
             return answer
 
@@ -401,10 +401,10 @@ async def test_cancelled_when_opened() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await binding
             await until(lambda kept=kept: len(exchange.pipes) == kept)  # type: ignore[misc]
-            await until(lambda: "Q" not in {queue for pipe in exchange.pipes for queue in pipe.joins})
-            (trunk,) = a._net.trunks.values()
-            await until(lambda trunk=trunk: not any(queue == "Q" for _, queue in trunk.joins))  # type: ignore[misc]
-            await until(lambda: not any("Q" in port.inlet.sources for port in ports._ports.values()))
+            await until(lambda: "Q" not in {queue for pipe in exchange.pipes for queue in pipe.subscriptions})
+            (connection,) = a._net.connections.values()
+            await until(lambda connection=connection: not any(queue == "Q" for _, queue in connection.subscriptions))  # type: ignore[misc]
+            await until(lambda: not any("Q" in port.receiver.sources for port in ports._pipes.values()))
             if not kept:
                 ports.open = opened  # type: ignore[method-assign]
                 await b.bind("E", "other")

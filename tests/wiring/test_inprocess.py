@@ -10,14 +10,14 @@ import pytest
 
 from redpoll import GLOBAL, PROCESS, Wiring
 from redpoll.errors import Closed, NameTaken, PeerLost, UnknownName
-from redpoll.wiring import process
+from redpoll.wiring import inprocess
 from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = pytest.mark.asyncio
 
 
 async def test_one_pair() -> None:
-    """Two wirings have one pair of trunks, whoever looks first; one that is closed is not found."""
+    """Two wirings have one pair of connections, whoever looks first; one that is closed is not found."""
     async with Wiring() as a, Wiring() as b:
         await a.create_exchange("E", scope=PROCESS)
         await b.create_exchange("F", scope=PROCESS)
@@ -30,8 +30,8 @@ async def test_one_pair() -> None:
         assert a._neighbour.find("queue", "F") is None
         with pytest.raises(NameTaken):
             a._neighbour.claim("exchange", "F")
-    assert not process._names
-    assert not process._watchers
+    assert not inprocess._names
+    assert not inprocess._watchers
 
 
 async def test_closing_ends_what_others_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,38 +49,39 @@ async def test_closing_ends_what_others_asked_for(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_trunks_are_added_on_their_own_loops() -> None:
-    """The trunk of a wiring that another one makes is added to those of its board by its own loop, which looks at them."""
+    """The connection of a wiring that another one makes is added to those of its board by its own loop."""
     async with Wiring() as a, Wiring() as b:
         await b.create_exchange("F", scope=PROCESS)
         there = await asyncio.to_thread(a._neighbour.find, "exchange", "F")
         assert there is not None
-        for trunk in (there, there.twin):
-            await until(lambda trunk=trunk: trunk.board.trunks.get((trunk.identity, trunk.run)) == [trunk])  # type: ignore[misc]
+        for made in (there, there.twin):
+            key = made.identity, made.run
+            await until(lambda made=made, key=key: made.board.connections.get(key) == [made])  # type: ignore[misc]
         there.give_up(PeerLost(None, "for this test"))
         again = a._neighbour.find("exchange", "F")
         assert again is not None
         key = again.twin.identity, again.twin.run
-        assert again.twin not in b._board.trunks[key]
+        assert again.twin not in b._board.connections[key]
         again.give_up(PeerLost(None, "before it was added"))
-        await until(lambda: again.twin in b._board.trunks[key])
-        assert (b.identity, b._board.run) not in a._board.trunks
+        await until(lambda: again.twin in b._board.connections[key])
+        assert (b.identity, b._board.run) not in a._board.connections
 
 
 async def test_errors_come_back() -> None:
     """What goes wrong at the other wiring comes back as what it is."""
     async with Wiring() as a, Wiring() as b:
         await a.create_exchange("E", scope=PROCESS)
-        trunk = b._neighbour.find("exchange", "E")
-        assert trunk is not None
+        connection = b._neighbour.find("exchange", "E")
+        assert connection is not None
         with pytest.raises(UnknownName, match="no exchange 'G'"):
-            await trunk.request({"word": "bind", "exchange": "G", "queue": "Q", "here": True, "everywhere": False})
+            await connection.request({"word": "bind", "exchange": "G", "queue": "Q", "here": True, "is_global": False})
         with pytest.raises(UnknownName, match="no queue 'nowhere'"):
-            await trunk.request({"word": "bind", "exchange": "E", "queue": "nowhere", "here": False})
+            await connection.request({"word": "bind", "exchange": "E", "queue": "nowhere", "here": False})
 
 
 async def test_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that appears on another thread wakes who waits for it at once."""
-    monkeypatch.setattr("redpoll.wiring.binder.FIRST_PAUSE", 1000.0)
+    monkeypatch.setattr("redpoll.wiring.bindings.FIRST_PAUSE", 1000.0)
     made = threading.Event()
     done = threading.Event()
 
@@ -116,7 +117,7 @@ async def test_both_ways() -> None:
             for _ in range(count):
                 await exchange.send(await queue.receive(PATIENCE))
             await exchange.flush()
-            await until(lambda: exchange.pipes[0].outlet.taken == count)
+            await until(lambda: exchange.pipes[0].sender.taken == count)
 
     async with Wiring() as wiring:
         ready = threading.Event()
@@ -139,10 +140,10 @@ async def test_fork() -> None:
         await wiring.create_exchange("E", scope=PROCESS)
         pid = os.fork()
         if not pid:
-            os._exit(len(process._names))
+            os._exit(len(inprocess._names))
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0
-        assert process._names
+        assert inprocess._names
 
 
 async def test_a_child_sends_and_receives_nothing() -> None:
@@ -178,5 +179,5 @@ async def test_what_is_seen_everywhere() -> None:
         await b.create_queue("here", scope=PROCESS)
         await b.create_queue("all", scope=GLOBAL)
         find = a._neighbour.find
-        assert find("queue", "here") is find("queue", "all") is find("queue", "all", everywhere=True) is not None
-        assert find("queue", "here", everywhere=True) is None
+        assert find("queue", "here") is find("queue", "all") is find("queue", "all", is_global=True) is not None
+        assert find("queue", "here", is_global=True) is None

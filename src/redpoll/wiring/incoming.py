@@ -1,0 +1,356 @@
+"""The pipes that end at the queues of one wiring: opened, kept while they are lost, and closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import reduce
+from itertools import count
+from typing import Any, Final, NamedTuple, Protocol
+
+from redpoll.errors import Closed, ProtocolError, WiringError
+from redpoll.wiring.connection import Answer, Connection, IncomingPipe
+from redpoll.wiring.directory.entries import Kind
+from redpoll.wiring.names import Limits, check_name
+from redpoll.wiring.protocol import field
+from redpoll.wiring.queue import Queue
+from redpoll.wiring.receiver import Source
+
+__all__ = ["KEPT_INCOMING", "MAX_INCOMING", "IncomingPipes"]
+
+#: Seconds for which a lost pipe is kept at this end: longer than the other end keeps its own.
+KEPT_INCOMING = 60.0
+
+#: Maximum pipes of one other wiring to this one.
+MAX_INCOMING = 10_000
+
+#: Maximum number of a message that may be announced, and maximum number of a pipe.
+_MESSAGES: Final = 2**53
+_PIPES: Final = 2**32 - 1
+
+
+class _Claims(NamedTuple):
+    """The pipes and connections of others that a new pipe would replace.
+
+    Attributes:
+        holders: Trunks of the same identity that carry pipes.
+        strange: Pipes of other identities.
+        live: Whether any of these has a connection.
+    """
+
+    holders: frozenset[Connection]
+    strange: frozenset[IncomingPipe]
+    live: bool
+
+
+class _Board(Protocol):
+    """What the pipes need of their wiring."""
+
+    loop: asyncio.AbstractEventLoop
+    queues: dict[str, Queue]
+    unwired: Callable[[Kind, str, str], object]
+
+    def visible_queue(self, connection: Connection, name: str, exchange: str) -> Queue: ...
+    async def check_heir(self, connection: Connection, kind: Kind, name: str, *, live: bool) -> None: ...
+    async def check_identity(
+        self, connection: Connection, kind: Kind, name: str, holders: Iterable[Connection]
+    ) -> None: ...
+
+
+class IncomingPipes:
+    """The pipes that end here, including lost ones that are kept."""
+
+    def __init__(self, board: _Board) -> None:
+        self._board = board
+        self._handles = count(1)
+        #: The pipes by run and number.
+        self._pipes: dict[tuple[bytes, int], IncomingPipe] = {}
+        #: Pipes to be opened once the owner of the exchange is known: run, number and queue.
+        self._opening: set[tuple[bytes, int, str]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def asked(self, connection: Connection, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
+        """Open a pipe as `open`, after checking that its owner may replace the pipes of another owner of the exchange.
+
+        An identity is only a claim: while its owner has a connection with pipes, another one must prove that it leads to the
+        same wiring.
+
+        Raises:
+            NameTaken: The directory names another owner, or the identity is another's; also the errors of `open`.
+        """
+        claims = self._claims(connection, word)
+        return self.open(connection, word) if claims is None else self._open_later(connection, word, claims)
+
+    def _claims(self, connection: Connection, word: dict[str, Any]) -> _Claims | None:
+        """Return the claims of others that opening a pipe would end, if the right to that has to be checked."""
+        number, is_global = field(word, "pipe", int), field(word, "is_global", bool)
+        exchange = check_name("exchange", word.get("exchange"))
+        queue = self._board.visible_queue(connection, check_name("queue", word.get("queue")), exchange)
+        key = _key(connection, exchange, is_global)
+        others = self._others(connection, key, queue)
+        strange = frozenset(each for each in others if each.identity != connection.identity)
+        claimed = [
+            each for each in (*self._owners(key, queue), self._pipes.get((connection.run, number))) if each is not None
+        ]
+        connections = (each.connection for each in claimed if each not in strange)
+        holders = frozenset(each for each in connections if each not in (None, connection))
+        if not strange and (not holders or self._elsewhere(connection, word, exchange) is not None):
+            return None
+        return _Claims(holders, strange, any(each.connection is not None for each in strange))
+
+    def open(self, connection: Connection, word: dict[str, Any]) -> Answer:
+        """Add a queue to a pipe, which is new, known, or restored, at the request of the exchange's owner.
+
+        Raises:
+            UnknownName: There is no such queue, or the other end may not see it.
+            WiringError: The other wiring has too many pipes.
+            ProtocolError: The word is malformed.
+        """
+        number, first, at = field(word, "pipe", int), field(word, "first", int), field(word, "at", int)
+        exchange = check_name("exchange", word.get("exchange"))
+        queue = self._board.visible_queue(connection, check_name("queue", word.get("queue")), exchange)
+        missed = field(word, "missed", int)
+        if min(number, first, at, missed) < 0 or number > _PIPES or max(first, at, missed) > _MESSAGES:
+            raise ProtocolError(f"numbers of messages are 0 to {_MESSAGES}, those of pipes 0 to {_PIPES}")
+        is_global = field(word, "is_global", bool)
+        key = _key(connection, exchange, is_global)
+        elsewhere = self._elsewhere(connection, word, exchange)
+        if elsewhere is not None:
+            # The connection may be lost at this end alone: the other end is to reopen the pipe over this one.
+            lost = self._pipes[connection.run, elsewhere].connection is None
+            return {"elsewhere": elsewhere, "lost": True} if lost else {"elsewhere": elsewhere}
+        known = self._pipes.get((connection.run, number))
+        pipe = known
+        if pipe is None:
+            if len(connection.incoming) >= MAX_INCOMING:
+                raise WiringError(f"too many pipes of this wiring: the limit is {MAX_INCOMING:,}")
+            pipe = IncomingPipe(
+                exchange, key, first, queue.limits, connection, number, next(self._handles), self._widen
+            )
+            self._pipes[connection.run, number] = pipe
+        receiver = pipe.receiver
+        again = known is not None and known.connection is not connection
+        pipe.connection = connection
+        connection.incoming[pipe.handle] = pipe
+        if queue.name not in receiver.sources:
+            restarted = self._take_over(self._others(connection, key, queue), queue)
+            source = Source(receiver, queue.name, max(at, receiver.expected), queue.gaps, queue.put)
+            if receiver.sources and not receiver.shrunk:
+                receiver.grant(_smaller(receiver.limits, queue.limits))
+                receiver.join(source)
+            else:
+                receiver.join(source)
+                receiver.grant(self._limits_of(pipe))
+                receiver.shrunk = False
+            queue.add(source)
+            if restarted is not None or missed:
+                source.miss(missed + (restarted or 0), restarted=restarted is not None)
+            receiver.advance()
+        limits = receiver.limits
+        answer: Answer = {"handle": pipe.handle, "messages": limits.messages, "bytes": limits.bytes}
+        if again:
+            answer["expected"], answer["taken"] = receiver.expected, receiver.tell()
+        return answer
+
+    def _elsewhere(self, connection: Connection, word: dict[str, Any], exchange: str) -> int | None:
+        """Return the number of the other end's pipe over another connection that leads here; None if there is none."""
+        numbers = word.get("elsewhere")
+        for number in numbers if isinstance(numbers, list | tuple) else ():
+            pipe = self._pipes.get((connection.run, number)) if type(number) is int else None
+            if pipe is None or pipe.identity != connection.identity:
+                continue
+            if pipe.receiver.exchange == exchange:
+                return pipe.number
+        return None
+
+    def _limits_of(self, pipe: IncomingPipe) -> Limits:
+        """Return the smallest limits of the queues of a pipe."""
+        queues = self._board.queues
+        limits = [queues[name].limits for name in pipe.receiver.sources if name in queues]
+        return reduce(_smaller, limits) if limits else pipe.receiver.limits
+
+    def _widen(self, pipe: IncomingPipe) -> None:
+        """Grant the other end of a pipe more room, since a queue with lower limits left."""
+        receiver = pipe.receiver
+        receiver.shrunk = False
+        limits = self._limits_of(pipe)
+        if pipe.connection is not None and limits != receiver.limits:
+            receiver.grant(limits)
+            word = {"word": "room", "pipe": pipe.number, "messages": limits.messages, "bytes": limits.bytes}
+            pipe.connection.tell(word)
+
+    async def _open_later(self, connection: Connection, word: dict[str, Any], claims: _Claims | None) -> Answer:
+        """Open a pipe, if the checks of its owner allow it: they are made again where the claims have changed meanwhile."""
+        exchange = word["exchange"]
+        mark = (connection.run, word["pipe"], word["queue"])
+        self._opening.add(mark)
+        try:
+            checked = None
+            while claims is not None and claims != checked:
+                checked = claims
+                await self._board.check_identity(connection, "exchange", exchange, claims.holders)
+                if claims.strange:
+                    await self._board.check_heir(connection, "exchange", exchange, live=claims.live)
+                if mark not in self._opening or not connection.up:
+                    raise Closed("pipe")
+                claims = self._claims(connection, word)
+        finally:
+            self._opening.discard(mark)
+        return self.open(connection, word)
+
+    def _others(self, connection: Connection, key: tuple[str, ...], queue: Queue) -> list[IncomingPipe]:
+        """Return the pipes of a queue that come from other runs of an exchange, or from other owners of its name."""
+        return [each for each in self._owners(key, queue) if each.run != connection.run]
+
+    @staticmethod
+    def _owners(key: tuple[str, ...], queue: Queue) -> list[IncomingPipe]:
+        """Return the pipes by which a queue receives an exchange."""
+        receivers = [each.receiver for each in queue.sources_of(key) if each.receiver.sources.get(queue.name) is each]
+        return [each.owner for each in receivers]
+
+    def _take_over(self, others: Iterable[IncomingPipe], queue: Queue) -> int | None:
+        """Detach a queue from the pipes of others; return the number of messages that they had announced, or None."""
+        missing: int | None = None
+        for other in others:
+            receiver = other.receiver
+            source = receiver.sources[queue.name]
+            missing = (missing or 0) + receiver.said - receiver.expected
+            other.quiet = True
+            receiver.leave(source)
+            other.quiet = False
+            self._tell_gone(other, queue)
+            self.drop_if_empty(other)
+        return missing
+
+    def close(self, connection: Connection, word: dict[str, Any]) -> Answer:
+        """Remove a queue from a pipe, behind a number."""
+        number, queue = field(word, "pipe", int), field(word, "queue", str)
+        pipe = self._port(connection, number)
+        self._opening.discard((connection.run, number, queue))
+        source = None if pipe is None else pipe.receiver.sources.get(queue)
+        if pipe is not None and source is not None:
+            at = field(word, "at", int)
+            if at <= pipe.receiver.expected:
+                pipe.receiver.leave(source)
+            else:
+                source.stop = at
+            self._board.unwired("exchange", pipe.receiver.exchange, source.queue)
+        return {}
+
+    def end(self, connection: Connection, word: dict[str, Any]) -> Answer:
+        """Close a pipe at the request of its owner."""
+        number = field(word, "pipe", int)
+        pipe = self._port(connection, number)
+        self._opening = {each for each in self._opening if each[:2] != (connection.run, number)}
+        if pipe is not None:
+            del self._pipes[connection.run, number]
+            connection.incoming.pop(pipe.handle, None)
+            queues = list(pipe.receiver.sources)
+            self._forget(pipe)
+            for queue in queues:
+                self._board.unwired("exchange", pipe.receiver.exchange, queue)
+        return {}
+
+    def _port(self, connection: Connection, number: int) -> IncomingPipe | None:
+        """Return the other end's pipe of that number, unless this only claims to lead to the wiring that opened it."""
+        pipe = self._pipes.get((connection.run, number))
+        if pipe is None or pipe.connection in (None, connection) or connection.leads_where(pipe.connection):
+            return pipe
+        return None
+
+    def _forget(self, pipe: IncomingPipe) -> None:
+        """Close a pipe: announced messages that did not arrive are missing."""
+        pipe.stop()
+        receiver = pipe.receiver
+        receiver.miss(receiver.said)
+        for source in list(receiver.sources.values()):
+            receiver.leave(source)
+
+    def drop_if_empty(self, pipe: IncomingPipe) -> None:
+        """Drop a lost pipe without queues."""
+        if not pipe.receiver.sources and pipe.connection is None:
+            self._pipes.pop((pipe.run, pipe.number), None)
+            pipe.stop()
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Remove a queue from its pipes, and tell their owners."""
+        for source in queue.sources:
+            if source.receiver.sources.get(queue.name) is source:
+                pipe = source.receiver.owner
+                self._tell_gone(pipe, queue)
+                pipe.receiver.leave(source)
+                self.drop_if_empty(pipe)
+                self._board.unwired("queue", pipe.receiver.exchange, queue.name)
+
+    @staticmethod
+    def _tell_gone(pipe: IncomingPipe, queue: Queue) -> None:
+        """Tell the owner of a pipe that a queue has left, before it grants room that the queue would have freed."""
+        if pipe.connection is not None:
+            pipe.quiet = True
+            queue.settle()
+            pipe.quiet = False
+            taken = pipe.receiver.tell()
+            pipe.connection.tell({"word": "gone", "pipe": pipe.number, "queue": queue.name, "taken": taken})
+
+    def settle(self, queues: Iterable[Queue]) -> None:
+        """Count delivered messages as taken; the words that close the connections report it."""
+        for pipe in self._pipes.values():
+            pipe.quiet = True
+        for queue in queues:
+            queue.settle()
+
+    @staticmethod
+    def taken(connection: Connection) -> list[tuple[int, int]]:
+        """Return the pairs of number and taken messages of each pipe of a connection."""
+        return [(pipe.number, pipe.receiver.tell()) for pipe in connection.incoming.values()]
+
+    def lose(self, connection: Connection, *, final: bool) -> None:
+        """Detach the pipes of a lost connection, or close them if its other end closed for good."""
+        for pipe in list(connection.incoming.values()):
+            if pipe.connection is not connection:
+                # Another connection carries it now.
+                continue
+            if final:
+                self._pipes.pop((pipe.run, pipe.number), None)
+                self._forget(pipe)
+            else:
+                pipe.lose()
+        connection.incoming.clear()
+        if self._timer is None and self._pipes:
+            self._timer = self._board.loop.call_later(KEPT_INCOMING, self._forget_old)
+
+    def _forget_old(self) -> None:
+        """Close pipes whose exchange has been gone for too long."""
+        self._timer = None
+        now = self._board.loop.time()
+        for key, pipe in list(self._pipes.items()):
+            if pipe.connection is None and now - pipe.lost_at >= KEPT_INCOMING:
+                del self._pipes[key]
+                self._forget(pipe)
+        if any(pipe.connection is None for pipe in self._pipes.values()):
+            self._timer = self._board.loop.call_later(KEPT_INCOMING, self._forget_old)
+
+    def stop(self) -> None:
+        """Drop all pipes."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for pipe in self._pipes.values():
+            pipe.stop()
+        self._pipes.clear()
+
+
+def _smaller(one: Limits, two: Limits) -> Limits:
+    """Return the lower limits of two."""
+    if one == two:
+        return one
+    return Limits(
+        min((each.messages for each in (one, two) if each.messages is not None), default=None),
+        min((each.bytes for each in (one, two) if each.bytes is not None), default=None),
+        min(one.resume, two.resume),
+    )
+
+
+def _key(connection: Connection, exchange: str, is_global: bool) -> tuple[str, ...]:
+    """Return the key that identifies an exchange over restarts of its owner."""
+    return ("", exchange) if is_global else (connection.identity.hex(), exchange)
