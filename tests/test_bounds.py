@@ -381,7 +381,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "wiring/zmq/test_outbox.py::test_a_burst_is_bounded",
         ],
         "large messages among them": ["wiring/zmq/test_outbox.py::test_large_messages_are_bounded_by_their_bytes"],
-        "messages handed over from queues to threads": ["wiring/zmq/test_bursts_for_threads.py::test_a_burst_at_a_time"],
+        "messages handed over from queues to threads": [
+            "wiring/zmq/test_bursts_for_threads.py::test_a_burst_at_a_time"
+        ],
         "tasks in a queue of the bus": [
             "bus/broker/test_intake.py::test_a_full_queue_lets_wait",
             "bus/broker/test_intake.py::test_the_oldest_is_dropped",

@@ -310,7 +310,6 @@ class Board:
 
 
 def _exchange(exchange: Exchange, everything: bool) -> dict[str, Any]:
-    stats = exchange.stats
     pipes = [
         {
             "queue": queue if everything or subscription.is_global else None,
@@ -328,11 +327,7 @@ def _exchange(exchange: Exchange, everything: bool) -> dict[str, Any]:
         "name": exchange.name,
         "scope": exchange.scope.value,
         "style": exchange.style.value,
-        "sent": stats.sent,
-        "dropped": stats.dropped,
-        "unbound": stats.unbound,
-        "waiting": stats.waiting,
-        "unconfirmed": stats.unconfirmed,
+        **exchange.stats._asdict(),
         "pipes": pipes,
     }
 

@@ -58,16 +58,10 @@ _msgpack = MsgpackSerializer(max_containers=65_536)
 
 #: Errors that an answer may name.
 _ERRORS: Mapping[str, type[RedpollError]] = {
-    name: getattr(errors, name)
-    for name in (
-        "WiringError",
-        "UnknownName",
-        "NameTaken",
-        "ScopeError",
-        "DirectoryUnavailable",
-        "NotAuthorized",
-        "UsageError",
-        "Closed",
+    kind.__name__: kind
+    for kind in (
+        *(WiringError, errors.UnknownName, errors.NameTaken, errors.ScopeError, errors.DirectoryUnavailable),
+        *(errors.NotAuthorized, errors.UsageError, errors.Closed),
     )
 }
 

@@ -33,7 +33,7 @@ from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.desired import DesiredState, Registration, Watch
 from redpoll.wiring.directory.entries import Entry, Key, Kind, key_of, place_problem, style_of
-from redpoll.wiring.directory.session import Session, State, refusal
+from redpoll.wiring.directory.session import Endpoint, Session, State, refusal
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from redpoll.wiring.directory.tokens import token_bytes
 
@@ -109,20 +109,20 @@ class DirectoryClient:
         self._raised = {name: Repeated(log) for name, log in logs.items()}
         self._desired = DesiredState(lambda key: self.session.post(words.UNWATCH, [key]))
         hello = words.Hello(words.VERSION, os.urandom(16), time.time_ns(), token_bytes(token) or b"")
-        self._own_node: _Dialling | None = None
+        self._own_node: Endpoint | None = None
         if node is None:
-            node = self._own_node = _Dialling(
-                self,
-                Config(
-                    listen=False,
-                    tls=tls,
-                    encryption=encryption,
-                    timeout=None,
-                    connect_timeout=_DIALLING,
-                    reuse_time=_REUSE,
-                ),
+            config = Config(
+                listen=False, tls=tls, encryption=encryption, timeout=None, connect_timeout=_DIALLING, reuse_time=_REUSE
             )
+            node = self._own_node = Endpoint(self._arrived, self._ended, config)
         self.session = Session(self.address, node, hello, self._desired, self._tell)
+
+    def _arrived(self, message: Received[Any]) -> None:
+        if not self.session.arrived(message):
+            message.refuse("this is a client of a directory, which accepts only messages of its own protocol")
+
+    def _ended(self, peer: Peer, error: RedpollError) -> None:
+        self.session.ended(peer, error)
 
     # Life
 
@@ -451,21 +451,6 @@ class DirectoryClient:
             function(*args)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a hook may raise anything
             self._raised[hook].note(error)
-
-
-class _Dialling(Node[Any]):
-    """The node of a client without another one."""
-
-    def __init__(self, client: DirectoryClient, config: Config) -> None:
-        super().__init__(self._arrived, config)
-        self._client = client
-
-    def _arrived(self, message: Received[Any]) -> None:
-        if not self._client.session.arrived(message):
-            message.refuse("this is a client of a directory, which accepts only messages of its own protocol")
-
-    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
-        self._client.session.ended(peer, error)
 
 
 def unavailable(address: Address, last_error: RedpollError | None, reason: str) -> DirectoryUnavailable:

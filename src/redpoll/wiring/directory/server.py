@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -15,12 +15,13 @@ from redpoll.address import Address
 from redpoll.checks import seconds as seconds_problem
 from redpoll.config import Config
 from redpoll.errors import Closed, ConfigError, DecodeError, RedpollError, UsageError
-from redpoll.node import Node, Received
+from redpoll.node import Received
 from redpoll.node.door import Peer, peer_of, remote_of
 from redpoll.node.reports import LogLimit
 from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Entry, Key, key_of, place_problem, stays_here, style_of
+from redpoll.wiring.directory.session import Endpoint
 from redpoll.wiring.directory.table import Bounds, Holder, Outcome, Seen, Table, Verdict
 from redpoll.wiring.directory.tokens import is_token, token_bytes
 
@@ -93,7 +94,7 @@ class Directory:
         self._token = token_bytes(token)
         self._static = tuple(map(_checked, entries))
         self._bounds = bounds
-        self._node = _Office(
+        self._node = Endpoint(
             self._arrived,
             self._gone,
             Config(
@@ -268,7 +269,7 @@ class Directory:
 
     # Clients
 
-    def _gone(self, peer: Peer) -> None:
+    def _gone(self, peer: Peer, _: RedpollError) -> None:
         """Handle the loss of a client's link."""
         holder = self._forget(peer)
         if holder is not None:
@@ -371,17 +372,6 @@ class _Client:
         self.remote = remote_of(message)
         self.near = stays_here(self.remote)
         self.telling: asyncio.Future[None] | None = None
-
-
-class _Office(Node[Any]):
-    """The node of a directory."""
-
-    def __init__(self, handler: Callable[[Received[Any]], Any], gone: Callable[[Peer], None], config: Config) -> None:
-        super().__init__(handler, config)
-        self._gone = gone
-
-    def _session_ended(self, peer: Peer, error: RedpollError) -> None:  # noqa: ARG002
-        self._gone(peer)
 
 
 _ACTS: Mapping[bytes, tuple[words.Word, Any]] = MappingProxyType(

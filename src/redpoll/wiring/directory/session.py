@@ -10,6 +10,7 @@ from copy import copy
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from redpoll.address import Address
+from redpoll.config import Config
 from redpoll.errors import (
     Closed,
     ConfigError,
@@ -37,7 +38,7 @@ from redpoll.wiring.directory.desired import DesiredState, Registration
 from redpoll.wiring.directory.entries import Entry, Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 
-__all__ = ["Session", "State", "refusal"]
+__all__ = ["Endpoint", "Session", "State", "refusal"]
 
 T = TypeVar("T")
 
@@ -378,6 +379,25 @@ class Session:
         if news.again:
             self._part()
         return True
+
+
+class Endpoint(Node[Any]):
+    """A node for the protocol of directories alone.
+
+    Args:
+        arrived: Handles a message.
+        ended: Called with a peer whose session has ended, and the reason.
+        config: The options.
+    """
+
+    def __init__(
+        self, arrived: Callable[[Received[Any]], Any], ended: Callable[[Peer, RedpollError], None], config: Config
+    ) -> None:
+        super().__init__(arrived, config)
+        self._ended = ended
+
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
+        self._ended(peer, error)
 
 
 def refusal(entry: Entry, verdict: Verdict, directory: Address) -> RedpollError:
