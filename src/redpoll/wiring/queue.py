@@ -203,7 +203,9 @@ class Queue:
     async def _next(self, timeout: float | None) -> Any:
         if timeout is not None:
             check_seconds(timeout)
-        if not self._refill():
+        if timeout is None:
+            await self._wait()
+        else:
             try:
                 async with asyncio.timeout(timeout):
                     await self._wait()

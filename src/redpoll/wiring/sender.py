@@ -70,11 +70,7 @@ class Sender:
 
     def room(self) -> tuple[int, int]:
         """Return (messages, bytes) that fit now; (0, 0) when full. The bytes count before the last message."""
-        messages = self._most - self.waiting
-        size = self._most_bytes - self.waiting_bytes
-        if self.up:
-            messages += max(0, self.window - self._flying_messages)
-            size += max(0, self.window_bytes - self._flying_bytes)
+        messages, size = self._free()
         if messages <= 0 or size <= 0:
             self.held = True
             return 0, 0
@@ -87,10 +83,16 @@ class Sender:
     @property
     def lacks_messages(self) -> bool:
         """True if fewer messages must be held before there is room, so that the bytes are not the only limit."""
+        return self.held and self._free()[0] < self._resume
+
+    def _free(self) -> tuple[int, int]:
+        """Return the messages and bytes that are free at both ends; below 0 where more wait."""
         messages = self._most - self.waiting
+        size = self._most_bytes - self.waiting_bytes
         if self.up:
             messages += max(0, self.window - self._flying_messages)
-        return self.held and messages < self._resume
+            size += max(0, self.window_bytes - self._flying_bytes)
+        return messages, size
 
     def accept(self, batch: Batch) -> int:
         """Accept messages; without room for all, `at_limit` decides which are dropped. `WAIT` and `REFUSE` drop none.
@@ -129,16 +131,13 @@ class Sender:
             self.dropped += len(batch) - fits
             return
         self._append(batch)
-        room = max(0, self.window - self._flying_messages) if self.up else 0
-        room_bytes = max(0, self.window_bytes - self._flying_bytes) if self.up else 0
-        while self.waiting > self._most + room or self._over(room_bytes):
+        while self._waiting:
+            messages, size = self._free()
+            # The bytes count before the last message.
+            size += len(self._waiting[-1].batch.messages[-1])
+            if messages >= 0 and (self.waiting == 1 or size > 0):
+                return
             self._drop_oldest()
-
-    def _over(self, room_bytes: int) -> bool:
-        """Return True if the last waiting message exceeds the byte limit, counted without itself."""
-        if not self._waiting or self.waiting < 2:
-            return False
-        return self.waiting_bytes - len(self._waiting[-1].batch.messages[-1]) >= self._most_bytes + room_bytes
 
     def _drop_oldest(self) -> None:
         first, batch = self._waiting.popleft()

@@ -351,7 +351,7 @@ class DirectoryClient:
         try:
             async with self._in_time(timeout):
                 seen: Seen | None = self._single(await self.session.ask(words.LOOKUP, [key]))
-                if seen is not None and (seen.known or seen.entry is not None):
+                if seen is not None and seen.tells:
                     return seen.entry
                 answered = True
                 return await self._appeared(key)

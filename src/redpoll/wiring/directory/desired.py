@@ -83,21 +83,6 @@ class Watch:
             _logger.exception("what watches the %s %r raised", *self.key)
 
 
-class _Watched:
-    """A watched name, with all its watches.
-
-    Attributes:
-        watches: Its watches.
-        seen: The last result over this link; None if there is none yet.
-    """
-
-    __slots__ = ("seen", "watches")
-
-    def __init__(self) -> None:
-        self.watches: dict[Watch, None] = {}
-        self.seen: Seen | None = None
-
-
 class DesiredState:
     """All registrations and watches of one client.
 
@@ -108,15 +93,16 @@ class DesiredState:
     def __init__(self, unwatched: Callable[[Key], object]) -> None:
         self._unwatched = unwatched
         self.registrations: dict[Key, Registration] = {}
-        self._watched: dict[Key, _Watched] = {}
+        #: The watches of each name, and its last result over this link.
+        self._watches: dict[Key, dict[Watch, None]] = {}
+        self._seen: dict[Key, Seen] = {}
 
     def begin(self) -> None:
         """Begin with a new link: results over the former one no longer count."""
         for registration in self.registrations.values():
             if registration.standing is Standing.HELD:
                 registration.standing = Standing.ASKED
-        for watched in self._watched.values():
-            watched.seen = None
+        self._seen.clear()
 
     # Registrations
 
@@ -164,12 +150,12 @@ class DesiredState:
     @property
     def watched(self) -> list[Key]:
         """The watched names."""
-        return list(self._watched)
+        return list(self._watches)
 
     @property
     def unseen(self) -> list[Key]:
         """Watched names without a result over this link."""
-        return [key for key, watched in self._watched.items() if watched.seen is None]
+        return [key for key in self._watches if key not in self._seen]
 
     def watch(self, key: Key, callback: Callable[[Entry | None], object]) -> tuple[Watch, bool]:
         """Watch a name.
@@ -180,43 +166,37 @@ class DesiredState:
         Raises:
             WiringError: There are too many watches.
         """
-        watched = self._watched.get(key)
-        new = watched is None
-        if watched is None:
-            if len(self._watched) >= MAX_NAMES:
-                raise WiringError(f"one client watches at most {MAX_NAMES:,} names")
-            watched = self._watched[key] = _Watched()
+        if key not in self._watches and len(self._watches) >= MAX_NAMES:
+            raise WiringError(f"one client watches at most {MAX_NAMES:,} names")
+        watches = self._watches.setdefault(key, {})
         watch = Watch(self, key, callback)
-        watched.watches[watch] = None
-        return watch, new
+        watches[watch] = None
+        return watch, len(watches) == 1
 
     def remind(self, watch: Watch) -> None:
         """Report the known state of a name to a new watch."""
-        watched = self._watched.get(watch.key)
-        if watched is not None and watch in watched.watches and watched.seen is not None and _tells(watched.seen):
-            watch._tell(watched.seen.entry)
+        seen = self._seen.get(watch.key)
+        if seen is not None and seen.tells and watch in self._watches.get(watch.key, ()):
+            watch._tell(seen.entry)
 
     def unwatch(self, watch: Watch) -> None:
         """Remove a watch."""
-        watched = self._watched.get(watch.key)
-        if watched is None or watched.watches.pop(watch, watch) is not None:
-            return
-        if not watched.watches:
-            del self._watched[watch.key]
-            self._unwatched(watch.key)
+        watches = self._watches.get(watch.key, {})
+        if watch in watches:
+            del watches[watch]
+            if not watches:
+                del self._watches[watch.key]
+                self._seen.pop(watch.key, None)
+                self._unwatched(watch.key)
 
     def saw(self, key: Key, seen: Seen) -> None:
         """Report a new state of a name to its watches, unless a later one is known."""
-        watched = self._watched.get(key)
-        if watched is None or (watched.seen is not None and watched.seen.revision >= seen.revision):
+        watches = self._watches.get(key)
+        known = self._seen.get(key)
+        if watches is None or (known is not None and known.revision >= seen.revision):
             return
-        watched.seen = seen
-        if _tells(seen):
-            for watch in list(watched.watches):
-                if watch in watched.watches:
+        self._seen[key] = seen
+        if seen.tells:
+            for watch in list(watches):
+                if watch in watches:
                     watch._tell(seen.entry)
-
-
-def _tells(seen: Seen) -> bool:
-    """Return True if a result tells anything: an unregistered name in the directory's first lease is unknown."""
-    return seen.known or seen.entry is not None

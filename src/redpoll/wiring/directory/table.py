@@ -75,6 +75,11 @@ class Seen(NamedTuple):
     entry: Entry | None
     known: bool
 
+    @property
+    def tells(self) -> bool:
+        """True if it tells anything: who the owner is, or that there is none."""
+        return self.known or self.entry is not None
+
 
 class Holder:
     """A client of the directory, from its hello until its lease expires.
