@@ -72,7 +72,7 @@ TAKES = {
             "MESSAGE_UNIT PIECE_FIELDS LayerNode Peer Piece ask has_key_of host_of is_linked local_host peer_of remote_of"
             " why_unreachable"
         ),
-        "node.hooks": "log_raised",
+        "node.hooks": "PeerInfo log_raised",
         "node.reports": "LogLimit Repeated",
         "node.sending": "UNSET Unset check_seconds",
     },

@@ -406,6 +406,21 @@ async def test_directory_away() -> None:
         assert wiring.directory_state == "connecting"
 
 
+async def test_directory_away_while_sessions_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory whose link is lost is told of at once, and asked again, also where sessions outlast their links."""
+    monkeypatch.setattr("redpoll.wiring.directory.session._PATIENCE", 3600.0)
+    async with directory() as names, FaultProxy(names) as way, Wiring(way.address, resume=3600.0) as wiring:
+        await wiring.create_queue("Q", scope=GLOBAL)
+        told: list[object] = []
+        wiring.events.directory_lost = told.append
+        way.refuse()
+        way.cut()
+        await until(lambda: wiring.directory_state == "lost" and told)
+        way.admit()
+        await until(lambda: wiring.directory_state == "up" and names.entries)
+        await wiring.create_queue("R", scope=GLOBAL)
+
+
 async def test_taken_in_the_directory() -> None:
     """A GLOBAL name that another process has is taken, and nothing is left of the attempt."""
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:

@@ -37,6 +37,7 @@ from redpoll.node.door import (
     peer_of,
     remote_of,
 )
+from redpoll.node.hooks import PeerInfo
 from redpoll.node.reports import LogLimit
 from redpoll.serializers.base import Buffer
 from redpoll.serializers.parts import Encoded
@@ -283,6 +284,7 @@ class Net:
         loop = asyncio.get_running_loop()
         self._time = loop.time
         self._lines = LogLimit(loop)
+        self.node.events.peer_lost = self._link_lost
         await self.node.start()
 
     async def stop(self, drain: float | None) -> None:
@@ -538,6 +540,11 @@ class Net:
         if connection is not None:
             self._lost.add(peer)
             self.gone(connection, error, final=False)
+
+    def _link_lost(self, peer: PeerInfo, error: RedpollError) -> None:
+        """Handle the loss of a peer's link: the directory is asked anew, also where the node's session goes on."""
+        if peer.resuming and self.directory is not None:
+            self.directory.unlinked(peer.identity, error)
 
     def gone(self, connection: NetConnection, error: RedpollError, *, final: bool) -> None:
         """Handle the loss of a connection."""

@@ -58,7 +58,7 @@ class Wiring:
         token: The secret that the directory requires, and that wirings require of each other over the network; None for none.
         bind_timeout: Default seconds that `bind` waits for names and their owners (default 5).
         resume: Seconds for which a lost link loses no message, as in `Config`; None (default): messages in flight are lost.
-        config: Further options of the node below; the arguments above override them.
+        config: Further options of the node below, which also dials the directory; the arguments above override them.
 
     Raises:
         ConfigError: An option has an invalid value.

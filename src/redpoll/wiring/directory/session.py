@@ -360,6 +360,11 @@ class Session:
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """Handle the end of a peer's session: perhaps that of the directory."""
         if peer is self._peer:
+            self.unlinked(peer.identity, error)
+
+    def unlinked(self, identity: bytes | None, error: RedpollError) -> None:
+        """Handle the loss of the link to a peer."""
+        if self._peer is not None and identity == self._peer.identity:
             self._is_known = False
             self._part()
             if self.state == "up":
