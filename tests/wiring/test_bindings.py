@@ -288,7 +288,7 @@ async def test_what_a_third_does_not_see() -> None:
 
 async def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """One other wiring has so many of its queues bound here and no more, until it unbinds one; others do not count."""
-    monkeypatch.setattr(bindings, "MAX_JOINS", 2)
+    monkeypatch.setattr(bindings, "MAX_SUBSCRIPTIONS", 2)
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
         await a.create_exchange("E", scope=GLOBAL)
         for name in ("1", "2", "3"):

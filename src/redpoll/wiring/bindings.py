@@ -1,4 +1,4 @@
-"""The binder: resolves names, binds exchanges to queues, and restores bindings when an owner returns."""
+"""The bindings of a wiring: names are resolved, exchanges bound to queues, and bindings restored when an owner returns."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from redpoll.wiring.resolver import Resolver
 from redpoll.wiring.subscribing import attach, leave
 from redpoll.wiring.waiting import Turns
 
-__all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Bindings"]
+__all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_SUBSCRIPTIONS", "Bindings"]
 
 #: Seconds between two attempts to establish a binding: the first pause, and the longest.
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 5.0
 
 #: Maximum queues that one other wiring may have bound to exchanges of this one.
-MAX_JOINS = 10_000
+MAX_SUBSCRIPTIONS = 10_000
 
 #: Maximum bindings begun or retried in one turn of the loop.
 AT_A_TIME = 100
@@ -331,8 +331,8 @@ class Bindings:
             await self.bind(name, queue, 0, _PATIENCE, connection)
             return {}
         key = name, queue
-        if key not in connection.subscriptions and len(connection.subscriptions) >= MAX_JOINS:
-            raise WiringError(f"too many queues of this wiring are bound: the limit is {MAX_JOINS:,}")
+        if key not in connection.subscriptions and len(connection.subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise WiringError(f"too many queues of this wiring are bound: the limit is {MAX_SUBSCRIPTIONS:,}")
         is_global = field(word, "is_global", bool)
         subscription = connection.subscriptions.get(key)
         new = subscription is None or subscription.exchange is not exchange

@@ -112,7 +112,7 @@ class Pipe:
         connection: The connection that carries it; None while that is lost.
         carrier: The connection that carries it, or carried it last; None before the first one.
         handle: Its handle at the other end.
-        joins: Its queues by name, each with the joins of all bindings that have it.
+        subscriptions: Its queues by name, each with the subscriptions of all bindings that have it.
         disputed: True if the other end was asked on opening whether another pipe leads there.
         ending: True while it only sends waiting messages.
     """
@@ -129,7 +129,7 @@ class Pipe:
         self.ending = False
         #: Name of its queue, if its exchange balances.
         self.queue = ""
-        #: Joins for which it is being opened.
+        #: Subscriptions for which it is being opened.
         self.opening: list[Subscription] = []
         #: Name of the queue that left last.
         self._left: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class Pipe:
 
     @property
     def bound(self) -> list[Subscription]:
-        """All its joins."""
+        """All its subscriptions."""
         return list(chain.from_iterable(self.subscriptions.values()))
 
     @property
@@ -308,8 +308,8 @@ class Connection(ABC):
         run: The random id of the other end's run.
         up: True while the other end is there.
         pipes: Pipes to the other end, by number.
-        ports: Pipes from the other end, by handle.
-        joins: Joins of queues that the other end requested, by exchange and queue.
+        incoming: Pipes from the other end, by handle.
+        subscriptions: Those of queues that the other end requested, by exchange and queue.
     """
 
     def __init__(self, board: _Owner, identity: bytes, run: bytes) -> None:

@@ -225,7 +225,7 @@ class IncomingPipes:
     def close(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Remove a queue from a pipe, behind a number."""
         number, queue = field(word, "pipe", int), field(word, "queue", str)
-        pipe = self._port(connection, number)
+        pipe = self._pipe_of(connection, number)
         self._opening.discard((connection.run, number, queue))
         source = None if pipe is None else pipe.receiver.sources.get(queue)
         if pipe is not None and source is not None:
@@ -240,7 +240,7 @@ class IncomingPipes:
     def end(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Close a pipe at the request of its owner."""
         number = field(word, "pipe", int)
-        pipe = self._port(connection, number)
+        pipe = self._pipe_of(connection, number)
         self._opening = {each for each in self._opening if each[:2] != (connection.run, number)}
         if pipe is not None:
             del self._pipes[connection.run, number]
@@ -251,7 +251,7 @@ class IncomingPipes:
                 self._board.unwired("exchange", pipe.receiver.exchange, queue)
         return {}
 
-    def _port(self, connection: Connection, number: int) -> IncomingPipe | None:
+    def _pipe_of(self, connection: Connection, number: int) -> IncomingPipe | None:
         """Return the other end's pipe of that number, unless this only claims to lead to the wiring that opened it."""
         pipe = self._pipes.get((connection.run, number))
         if pipe is None or pipe.connection in (None, connection) or connection.leads_where(pipe.connection):
