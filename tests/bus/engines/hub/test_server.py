@@ -11,7 +11,7 @@ import pytest
 
 import redpoll
 from redpoll import Config, Message, Node
-from redpoll.bus import QueueSpec
+from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.admin import Admin
 from redpoll.bus.broker.outputs import Write
@@ -95,6 +95,24 @@ async def test_nothing_is_sent_ahead_with_a_short_grace(grace: float, sent: int)
                 await client.say([p.PUBLISH, request, "q", PAYLOAD, False, *PLAIN])
             await client.answer(5)
             assert sum(each[0] == p.DELIVER for each in client.heard) == sent
+
+
+@pytest.mark.asyncio
+async def test_what_was_handed_out_comes_before_the_answer_that_tasks_are_back() -> None:
+    """What a hub sent ahead before it took tasks back goes back too: a worker knows it by that, and keeps the order."""
+    with running() as hub:
+        client = Client(hub)
+        async with client.node:
+            await client.say(HELLO, [p.CALL, 1, "declare", [{"name": "q"}, False]])
+            await client.say([p.CONSUME, 2, 9, "q", 1, False, False, True], [p.AHEAD, 9, 1])
+            for request in (3, 4, 5):
+                await client.say([p.PUBLISH, request, "q", PAYLOAD, False, *PLAIN])
+            await client.answer(5)
+            first, second = (each[2] for each in client.heard if each[0] == p.DELIVER)
+            await client.say([p.DONE, 6, 9, first, int(OutcomeKind.RESULT), None, "", []], [p.BACK, 7, 9, [second]])
+            await client.answer(7)
+            said = [each[:2] for each in client.heard if each[:2] in ([p.DELIVER, 9], [p.REPLY, 7])]
+            assert said[2:4] == [[p.DELIVER, 9], [p.REPLY, 7]]
 
 
 @pytest.mark.asyncio

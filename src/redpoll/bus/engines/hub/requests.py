@@ -177,6 +177,7 @@ class Requests:
         consumer = client.consumers.get(number)
         if consumer is not None:
             _check(all(type(each) is int for each in tokens), "tokens are numbers")
+            self._turns.carry()  # what was handed out before goes back too, as it comes before the answer
             self._broker.work.give_back(consumer, tokens, time.monotonic())
             self._ended(client, number, consumer)
         client.reply(request)

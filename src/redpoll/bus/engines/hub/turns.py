@@ -119,10 +119,8 @@ class Turns:
 
     def end(self) -> None:
         """End a turn: store its writes, send its confirmations once they are on disk, and all other records at once."""
-        outbox = self.broker.out
-        effects, writes = outbox.take(), outbox.take_writes()
-        for effect in effects:
-            self._carry(effect)
+        self.carry()
+        writes = self.broker.out.take_writes()
         claims, self._claims = self._claims, []
         if self._wanted:
             self._unsynced.append((writes, claims))
@@ -171,6 +169,11 @@ class Turns:
         self._recent.stored(writes)
 
     # Effects of the broker
+
+    def carry(self) -> None:
+        """Send what the broker did so far in this turn, ahead of what is said next."""
+        for effect in self.broker.out.take():
+            self._carry(effect)
 
     def _carry(self, effect: out.Effect) -> None:
         kind = effect[0]
