@@ -493,6 +493,7 @@ async def test_many_watches_of_stored_outcomes(tmp_path: Path, monkeypatch: pyte
         nonlocal open_, most
         open_ += 1
         most = max(most, open_)
+        await until(lambda: most >= 16, "sixteen of them")
         found = await read(self, number)
         open_ -= 1
         return found
