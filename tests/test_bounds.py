@@ -431,6 +431,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "bus/engines/amqp/test_pitfalls_publishing.py::test_16_what_waits_is_bounded",
             "bus/engines/amqp/test_pitfalls_publishing.py::test_20_a_server_that_does_not_read",
         ],
+        "changes of queues that the list of queues at RabbitMQ does not take": [
+            "bus/engines/amqp/test_catalogue.py::test_records_that_wait"
+        ],
         "wait for a hub that is away, of operations without a timeout": [
             "bus/engines/hub/test_recovery.py::test_operations_wait_for_an_absent_hub_with_a_limit"
         ],

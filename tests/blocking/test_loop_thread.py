@@ -374,7 +374,7 @@ def buses():
 
 def communicators():
     made = nq.new("tcp", "server", nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=0)))
-    return made, made.close, made._arrivals._lock, made.get
+    return made, made.close, made._receive_queue._lock, made.get
 
 for make in (nodes, buses, communicators):
     for common in (None, "futures._lock", "futures._condition", "loop_thread._lock"):
