@@ -196,6 +196,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         if not self._prefetch:
             return
         await channel.ask("basic.qos", 0, self._prefetch, 0)
+        channel.prefetch = self._prefetch
         arguments = self._desk.session.consumer_arguments()
         for rank, name in enumerate(self._names):
             tag = f"{self._desk.name}-{next(self._numbers)}"

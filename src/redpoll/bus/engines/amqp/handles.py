@@ -248,7 +248,8 @@ class AmqpDelivery(EngineDelivery):
         if channel is None or channel.error is not None:
             return False
         if requeue is None:
-            channel.settle(self.tag)
+            # An accepted one that comes again is dropped.
+            channel.settle(self.tag, soon=self._accepted)
         else:
             channel.give_back(self.tag, requeue)
         return True

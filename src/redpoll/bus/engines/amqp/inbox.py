@@ -103,6 +103,7 @@ class Inbox:
             await self._declare()
         async with self._session.incoming.opening(self._closed) as channel:
             await channel.ask("basic.qos", 0, _PREFETCH, 0)
+            channel.prefetch = _PREFETCH
             self._channel = channel
             await channel.consume(self.name, "inbox", self._came, self._cancelled)
 
@@ -156,7 +157,7 @@ class Inbox:
 
     def _came(self, content: Content) -> None:
         if self._channel is not None:
-            self._channel.settle(content.arguments[1])
+            self._channel.settle(content.arguments[1], soon=True)
         properties = content.properties
         kind, task = properties.type, properties.correlation_id or ""
         try:

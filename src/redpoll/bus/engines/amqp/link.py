@@ -32,6 +32,8 @@ _FRAME: Final = 131_072
 #: Bytes that wait for a server that does not read, before the owner is told; and that are kept for the end of a turn.
 _BUFFER: Final = 2**20
 _CHUNK: Final = 2**18
+#: Seconds that acknowledgements wait for more of them.
+_SOON: Final = 0.005
 #: Parts of the heartbeat's time without a sign of life, after which the owner is told, and after which the link is lost.
 _SUSPECT: Final = 0.75
 _DEAD: Final = 1.25
@@ -106,6 +108,7 @@ class Channel:
     Attributes:
         error: The reason why it is closed; None while it is open.
         tag: Number of the last message that was published on it.
+        prefetch: Deliveries that the server leaves open at most; 0 is none, or not known.
         confirmed: Is called with (tag, multiple, taken) when the server confirms messages.
         returned: Is called with a message that has no route.
     """
@@ -115,6 +118,7 @@ class Channel:
         self.number = number
         self.error: Exception | None = None
         self.tag = 0
+        self.prefetch = 0
         self.confirmed: Callable[[int, bool, bool], object] | None = None
         self.returned: Callable[[Content], object] | None = None
         self._closed = closed
@@ -201,13 +205,23 @@ class Channel:
         finally:
             self._consumers.pop(tag, None)
 
-    def settle(self, tag: int) -> None:
-        """Acknowledge a delivery. Acknowledgements of a turn of the loop are sent together."""
+    def settle(self, tag: int, *, soon: bool = False) -> None:
+        """Acknowledge a delivery. Acknowledgements of a turn of the loop are sent together.
+
+        Args:
+            tag: Its number.
+            soon: True where it may come twice: it is sent with what else there is, or some milliseconds later, as long as
+                that holds no more than a quarter of the prefetch.
+        """
         if self.error is None and tag in self._open:
+            link = self.link
             if not self._settled:
-                self.link.flushing.append(self._acknowledge)
-                self.link.arm()
+                link.flushing.append(self._acknowledge)
+                if soon:
+                    link.loop.call_later(_SOON, link.arm)
             self._settled.add(tag)
+            if not soon or 4 * len(self._settled) > self.prefetch:
+                link.arm()
 
     def _acknowledge(self) -> None:
         settled, self._settled = self._settled, set()
