@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -320,3 +321,66 @@ async def test_a_schedule_outlives_its_programs(rabbitmq: Broker, hub: Running) 
         assert await bus.tasks.unschedule("often")
         assert not await bus.tasks.unschedule("often")
     assert set(done) == {"y"}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(240)
+async def test_nothing_is_lost_while_everything_is_killed(rabbitmq: Broker) -> None:
+    """Workers that are killed, connections that are cut and a hub that restarts: each confirmed task has one outcome.
+
+    That is the one of a worker that did it, or that of a cancellation before it began, and nothing is left at either side.
+    """
+    chance = random.Random(1)
+    kept: list[Write] = []
+    store = MemoryStore(kept, epoch=1)
+    hub, epoch = Running(store), 1
+    port, url = hub.hub.address.port, hub.url
+    begun: Counter[int] = Counter()
+    ended: Counter[int] = Counter()
+
+    async def work(task: Task) -> int:
+        begun[task.data] += 1
+        await asyncio.sleep(chance.uniform(0.0, 0.2))
+        ended[task.data] += 1
+        return int(task.data)
+
+    async def serve(way: Way, life: float) -> None:
+        bus = redpoll.connect(way.url, results=url, wait=True, **BRIEF)
+        async with bus, bus.tasks.worker(work, queue="q", concurrency=4):
+            await asyncio.sleep(life)
+            engine: Any = bus.engine
+            engine.abort()
+
+    async with Way(rabbitmq) as way, redpoll.connect(rabbitmq.url, results=url, wait=True) as bus:
+        await bus.queues.declare("q")
+        serving = [asyncio.ensure_future(serve(way, 0.5 * number)) for number in range(1, 8)]
+        handles: dict[int, Any] = {}
+        withdrawn: set[int] = set()
+        for number in range(300):
+            handles[number] = await bus.tasks.submit(number, queue="q")
+            if number % 10 == 3 and await handles[number].cancel() == "withdrawn":
+                withdrawn.add(number)
+            if number % 60 == 50:
+                way.cut("rst")
+            if number % 100 == 70:
+                await asyncio.to_thread(hub.stop)
+                epoch += 1
+                hub = Running(MemoryStore(kept, store.name, epoch), port=port)
+            await asyncio.sleep(0.01)
+        serving.append(asyncio.ensure_future(serve(way, 60.0)))
+        async with asyncio.timeout(90):
+            results = await asyncio.gather(*(each.result() for each in handles.values()), return_exceptions=True)
+            async with both(rabbitmq, hub) as other:
+                await _empty(other, "q")
+                found = await asyncio.gather(*(other.tasks.handle(each.id).state() for each in handles.values()))
+        serving[-1].cancel()
+        served = await asyncio.gather(*serving, return_exceptions=True)
+        assert served[:-1] == [None] * 7
+        assert {number for number, each in enumerate(results) if isinstance(each, TaskCancelled)} >= withdrawn
+        assert not withdrawn & begun.keys()
+        assert all(each == number or isinstance(each, TaskCancelled) for number, each in enumerate(results))
+        assert {number for number, each in enumerate(results) if each == number} <= ended.keys()
+        assert set(found) == {"done"}
+        left = await inspect(hub, "q")
+        assert (left.ready, left.taken, left.delayed) == (0, 0, 0)
+    await asyncio.to_thread(hub.stop)
