@@ -25,6 +25,7 @@ COLUMNS = {
 }
 HUB_COLUMNS: dict[str, Literal["async", "blocking"]] = {"`redpoll://`": "async", "`redpoll://`, threads": "blocking"}
 AMQP_COLUMNS: dict[str, Literal["async", "blocking"]] = {"`amqp://`": "async", "`amqp://`, threads": "blocking"}
+WITH_HUB = "`amqp://`, `results=`"
 _BEGIN, _END = "<!-- the table -->\n", "<!-- its end -->\n"
 
 
@@ -47,7 +48,7 @@ def test_the_page_is_what_was_seen() -> None:
     """The table of behaviours and engines in the documentation is that of a run of all behaviours."""
     there = on_page()
     seen = {title: observe(setting) for title, setting in COLUMNS.items()}
-    seen |= {title: there.get(title, {}) for title in HUB_COLUMNS | AMQP_COLUMNS}
+    seen |= {title: there.get(title, {}) for title in [*HUB_COLUMNS, *AMQP_COLUMNS, WITH_HUB]}
     assert page(seen) == PAGE.read_text(), "run python -m tests.testing.conformance.test_table"
 
 
@@ -70,4 +71,5 @@ if __name__ == "__main__":
     with running() as hub, TemporaryDirectory() as folder, RabbitMQ(Path(folder)) as rabbitmq:
         settings = COLUMNS | {title: Setting(hub.url, face=face) for title, face in HUB_COLUMNS.items()}
         settings |= {title: Setting(rabbitmq.url, face=face, patience=20.0) for title, face in AMQP_COLUMNS.items()}
+        settings[WITH_HUB] = Setting(rabbitmq.url, {"results": hub.url}, patience=20.0)
         PAGE.write_text(page({title: observe(setting) for title, setting in settings.items()}))

@@ -142,7 +142,7 @@ class Working:
         if not tasks:
             return
         bus = self._desk.connected()
-        bus.capabilities.require("schedule", "schedules", "run the app on redpoll:// or memory://")
+        bus.capabilities.require("schedule", "schedules")
         there = {
             each.name: (each.queue, each.every, each.cron, each.zone, each.missed)
             for each in await bus.engine.schedules()

@@ -18,7 +18,6 @@ from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.publishing import Sending
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.errors import ConfigError, DeadLettered, TaskCancelled, TaskExpired, Unsupported
-from redpoll.testing import conformance
 from redpoll.testing.conformance.frame import Recorder
 from tests.bus.engines.amqp.support import BRIEF, PATIENCE, Way, elapse, until, within
 from tests.bus.engines.amqp.workers import Worker
@@ -26,10 +25,6 @@ from tests.bus.engines.hub.support import Running, running
 from tests.rabbitmq import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.asyncio]
-
-#: What RabbitMQ lacks and a hub adds, and what is done by other means then.
-ADDED = ["E-11", "E-14", "E-20", "E-22", "E-40", "T-01", "T-03", "T-08", "R-11"]
-OTHERWISE = ["E-01", "E-02", "E-06", "E-10", "E-12", "E-16", "E-17", "E-18", "E-21", "E-28", "E-32", "E-36", "E-38"]
 
 
 @pytest.fixture
@@ -48,15 +43,6 @@ async def inspect(hub: Running, queue: str) -> Any:
     """What the hub says of the records of a queue."""
     async with redpoll.connect(hub.url) as bus:
         return await bus.queues.inspect(f"amqp:{queue}")
-
-
-@pytest.mark.parametrize("number", [*ADDED, *OTHERWISE])
-async def test_behaviours(rabbitmq: Broker, hub: Running, number: str) -> None:
-    """What RabbitMQ does not do alone, and what it does otherwise with a hub, is as on every engine."""
-    (behaviour,) = [each for each in conformance.behaviours() if each.id == number]
-    setting = conformance.Setting(rabbitmq.url, {"results": hub.url}, patience=20.0)
-    seen = await asyncio.to_thread(conformance.observe, setting, [behaviour])
-    assert seen == {number: "yes"}
 
 
 async def test_capabilities_and_refusals_name_the_hub(rabbitmq: Broker, hub: Running) -> None:

@@ -80,8 +80,8 @@ class Desk:
         self.max_body = max_body
         self.spec_of = spec_of
         self.results: Results | None = None
-        #: Queues whose tasks have records, where there is no hub.
-        self.warned: set[str] = set()
+        #: Queues whose tasks cannot be begun, and why.
+        self.warned: set[tuple[str, str]] = set()
         self.deaf: dict[str, None] = {}
         self.open: dict[EngineDelivery, None] = {}
         self.observers: list[Observer] = []

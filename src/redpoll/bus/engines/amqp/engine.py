@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from typing import Any, Final, Literal, Self
 
 from redpoll.bus.awaitables import Done, Failed
@@ -513,7 +514,8 @@ class AmqpEngine(AmqpQueues):
         self._check()
         watch = self.inbox.watches.get(task)
         if watch is None and self.results is not None:
-            return await self.results.hub.tell(task, envelope)
+            with suppress(UnknownTask):
+                return await self.results.hub.tell(task, envelope)
         return watch is not None and await self.inbox.say(watch, task, m.TELL, envelope)
 
     async def lookup(self, task: str) -> TaskInfo:

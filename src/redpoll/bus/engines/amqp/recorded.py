@@ -88,9 +88,7 @@ class RecordedDelivery(AmqpDelivery):
     async def _ask(self) -> HubDelivery | str:
         desk = self._desk
         if desk.results is None:
-            if self.queue not in desk.warned:
-                desk.warned.add(self.queue)
-                _log.warning("tasks of %r have records at a hub, which this program lacks: %s", self.queue, WITH_HUB)
+            self._warn(f"have records at a hub, which this program lacks: {WITH_HUB}")
             return "busy"
         spec = desk.spec_of(self.queue) or QueueSpec(self.queue)
         while True:
@@ -99,8 +97,14 @@ class RecordedDelivery(AmqpDelivery):
             except Closed:
                 return "busy"
             except RedpollError as error:
-                _log.debug("the record of task %s cannot be had: %s", self.id, error)
+                self._warn(f"wait, as their records cannot be had: {error}")
                 await asyncio.sleep(_PAUSE)
+
+    def _warn(self, what: str) -> None:
+        """Say once of the tasks of a queue why they are not begun."""
+        if (self.queue, what) not in self._desk.warned:
+            self._desk.warned.add((self.queue, what))
+            _log.warning("tasks of %r %s", self.queue, what)
 
     def _unclaimed(self, why: str) -> bool:
         if why == "unknown":
