@@ -14,15 +14,19 @@ import pytest
 
 import redpoll
 from redpoll import Config, ConfigError, Hub, Message, Node, UsageError
+from redpoll.address import Address
+from redpoll.bus import QueueSpec
 from redpoll.bus.awaitables import OutcomeFuture
 from redpoll.bus.broker import Limits
 from redpoll.bus.engines.hub import calls, member, requests
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.bus.engines.hub.handles import packed
+from redpoll.bus.engines.hub.client import HubEngine
+from redpoll.bus.engines.hub.handles import HubDelivery, packed
 from redpoll.bus.engines.hub.life import life
 from redpoll.bus.envelope import Envelope
 from redpoll.errors import DeadLettered, DialFailed, EncodeError, NotConfirmed, PeerLost, ProtocolError, StoreError
 from redpoll.serializers import get
+from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import running
 from tests.node.support import PATIENCE, until
 
@@ -439,3 +443,32 @@ def test_a_bus_that_is_dropped_with_its_loop() -> None:
             run(hub.url)
         assert f"<HubEngine {hub.url} ready> was not closed" in [str(each.message) for each in warned]
         assert not life._members
+
+
+@pytest.mark.asyncio
+async def test_a_claim_is_held_over_a_lost_link_and_given_back_when_it_is_cancelled() -> None:
+    """A task is claimed by its id, by one client; it stays so over a lost link, and not when the claim is cancelled."""
+    with running() as hub:
+        async with FaultProxy(hub.url.removeprefix("redpoll://")) as way:
+            first, second = HubEngine([way.address]), HubEngine([Address.parse(hub.url.removeprefix("redpoll://"))])
+            async with first, second:
+                await first.declare(QueueSpec("q"))
+                receipts = [await second.publish(Envelope("raw", b""), queue="q") for _ in range(2)]
+                one, other = [await each.consume("q", credit=0, sink=bool) for each in (first, second)]
+                delivery = await first.claim(one, receipts[0].id)
+                assert isinstance(delivery, HubDelivery)
+                assert (delivery.id, delivery.attempt, delivery.left) == (receipts[0].id, 1, None)
+                assert await second.claim(other, receipts[0].id) == "busy"
+                way.cut("rst")
+                assert await delivery.ack()
+                assert await second.claim(other, receipts[0].id) == "ended"
+                assert await second.claim(other, "another-1-0000000000000000") == "unknown"
+                claiming = asyncio.ensure_future(first.claim(one, receipts[1].id))
+                await asyncio.sleep(0)
+                claiming.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await claiming
+                async with asyncio.timeout(PATIENCE):
+                    while not isinstance(await second.claim(other, receipts[1].id), HubDelivery):  # noqa: ASYNC110  # nothing tells
+                        await asyncio.sleep(0.01)
+                assert (await second.lookup(receipts[1].id)).state == "taken"
