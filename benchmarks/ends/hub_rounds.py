@@ -55,18 +55,19 @@ def stand_by(control: Control) -> None:
 class OnTheHub:
     """Tasks one by one, or a round at once."""
 
-    def __init__(self, bus: Any, *, at_once: bool, slots: int) -> None:
+    def __init__(self, bus: Any, queue: str, *, at_once: bool, slots: int) -> None:
         self._tasks = bus.tasks
+        self._queue = queue
         self._at_once = at_once
         self._slots = slots
 
     def send(self, bodies: list[bytes]) -> None:
         """Submit each; nobody asks for its result."""
         if self._at_once:
-            self._tasks.submit_many(bodies, QUEUE, no_reply=True)
+            self._tasks.submit_many(bodies, self._queue, no_reply=True)
             return
         for body in bodies:
-            self._tasks.submit(body, QUEUE, no_reply=True)
+            self._tasks.submit(body, self._queue, no_reply=True)
 
     def get(self, count: int) -> None:
         """Run a worker with a plain function, until so many are done and that is recorded."""
@@ -78,7 +79,7 @@ class OnTheHub:
             if not left:
                 done.set()
 
-        with self._tasks.worker(handler, QUEUE, concurrency=self._slots):
+        with self._tasks.worker(handler, self._queue, concurrency=self._slots):
             done.wait()
 
 
@@ -103,10 +104,13 @@ def main() -> None:
     if role == "server":
         run_async(serve(control, options), options["loop"])
         return
-    with redpoll.blocking.connect(options["address"], **options.get("connect", {})) as bus:
-        bus.queues.declare(QUEUE)
+    own = options.get("connect", {})
+    # A queue of each format is another one.
+    queue = f"{QUEUE}.{own['speak']}" if own else QUEUE
+    with redpoll.blocking.connect(options["address"], **own) as bus:
+        bus.queues.declare(queue)
         control.write(address=None)
-        play(control, OnTheHub(bus, at_once=options["at_once"], slots=options.get("slots", 1)))
+        play(control, OnTheHub(bus, queue, at_once=options["at_once"], slots=options.get("slots", 1)))
 
 
 if __name__ == "__main__":
