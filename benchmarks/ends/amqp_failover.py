@@ -20,8 +20,8 @@ CLIENTS = (
     'lists:flatten(io_lib:format("~p", [[rabbit_reader:info(Each, [client_properties]) || '
     "Each <- rabbit_networking:connections_local()]]))"
 )
-#: Seconds in which the servers become one cluster again.
-SETTLED = 5.0
+#: Seconds in which the servers become one cluster, or that again, and all replicas of its queues have caught up.
+SETTLED = 15.0
 
 
 def connected(rabbitmq: RabbitMQ) -> Server:
@@ -70,6 +70,7 @@ async def call(control: Control, options: Fields) -> None:
             callee = start(answer, rabbitmq.url)
             async with redpoll.connect(rabbitmq.url, name=NAME) as bus:
                 await succeed(bus)
+                await asyncio.sleep(SETTLED)
                 control.write(address=None)
                 async for job in control.jobs_async():
                     had = [await lose(bus, rabbitmq, job["kind"]) for _ in range(job["count"])]
