@@ -312,10 +312,7 @@ async def test_a_schedule_outlives_its_programs(rabbitmq: Broker, hub: Running) 
 @pytest.mark.nightly
 @pytest.mark.timeout(240)
 async def test_nothing_is_lost_while_everything_is_killed(rabbitmq: Broker) -> None:
-    """Workers that are killed, connections that are cut and a hub that restarts: each confirmed task has one outcome.
-
-    That is the one of a worker that did it, or that of a cancellation before it began, and nothing is left at either side.
-    """
+    """Each confirmed task has one outcome while workers are killed, connections cut and a hub restarted; nothing is left."""
     chance = random.Random(1)
     kept: list[Write] = []
     store = MemoryStore(kept, epoch=1)
