@@ -323,14 +323,14 @@ async def test_nothing_is_lost_while_everything_is_killed(rabbitmq: Broker) -> N
 
     async def work(task: Task) -> int:
         begun[task.data] += 1
-        await asyncio.sleep(chance.uniform(0.0, 0.2))
+        await elapse(chance.uniform(0.0, 0.2))
         ended[task.data] += 1
         return int(task.data)
 
     async def serve(way: Way, life: float) -> None:
         bus = redpoll.connect(way.url, results=url, wait=True, **BRIEF)
         async with bus, bus.tasks.worker(work, queue="q", concurrency=4):
-            await asyncio.sleep(life)
+            await elapse(life)
             engine: Any = bus.engine
             engine.abort()
 
