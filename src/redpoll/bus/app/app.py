@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 from redpoll.blocking.verbs import wait
-from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppStream, AppTask, Desk, Function
+from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppStream, AppTask, Desk, Function, Pool
 from redpoll.bus.app.middleware import Middleware
 from redpoll.bus.app.shapes import Extra
 from redpoll.bus.app.working import Listening, Working
@@ -20,7 +20,7 @@ from redpoll.bus.bus import Bus, connect
 from redpoll.bus.records import Times, check_subject
 from redpoll.bus.tasks import Retry
 from redpoll.bus.tasks.tasks import QUEUE
-from redpoll.checks import check_function, one_of, optional, require, seconds
+from redpoll.checks import check_function, is_async, one_of, optional, require, seconds
 from redpoll.errors import ConfigError, UsageError
 
 __all__ = ["App"]
@@ -37,6 +37,7 @@ _URL: Final = "redpoll://127.0.0.1"
 _DRAIN: Final = 25.0
 _extra: Final = one_of("ignore", "refuse")
 _missed: Final = one_of("once", "skip")
+_pool: Final = optional(one_of("thread", "process"))
 
 
 class _TaskDecorator(Protocol):
@@ -147,6 +148,7 @@ class App:
         retry: Retry | None = ...,
         time_limit: float | None = ...,
         dedup: Callable[..., str] | None = ...,
+        pool: Pool | None = ...,
     ) -> _TaskDecorator: ...
 
     def task(
@@ -159,6 +161,7 @@ class App:
         retry: Retry | None = None,
         time_limit: float | None = None,
         dedup: Callable[..., str] | None = None,
+        pool: Pool | None = None,
     ) -> Any:
         """Make a function one whose calls are tasks: ``@app.task`` or ``@app.task(queue="images")``.
 
@@ -170,13 +173,16 @@ class App:
             time_limit: Seconds for it, from where it begins. A coroutine function is cancelled. A plain function's thread
                 cannot be stopped: see `Tasks.worker`.
             dedup: Makes a key of the arguments: a second task with it is not made, and its handle is that of the first.
+            pool: The pool of a plain function. None: threads. "process": for computing, a child process each. It is at the
+                top of a module; what it is given, returns and raises is pickled; it is given the `Task` and nothing else
+                of the app. A time limit kills it, and its death is a failed attempt of its task alone.
 
         Raises:
             ConfigError: A value cannot be, or the queue has a function of that name.
         """
 
         def decorate(made: Callable[..., Any]) -> AppTask[..., Any, Any]:
-            return self._add(made, name, queue, retry=retry, time_limit=time_limit, dedup=dedup)
+            return self._add(made, name, queue, retry=retry, time_limit=time_limit, dedup=dedup, pool=pool)
 
         return decorate if function is None else decorate(function)
 
@@ -247,6 +253,18 @@ class App:
         check_function("function", function, "decorate a function")
         check_subject("queue", queue)
         require("time_limit", settings.get("time_limit"), optional(seconds))
+        require("pool", settings.get("pool"), _pool)
+        if settings.get("pool") is not None and is_async(function):
+            raise ConfigError(
+                "pool", settings["pool"], "is for plain functions", "a coroutine function runs on the loop"
+            )
+        if settings.get("pool") == "process" and "<" in function.__qualname__:
+            raise ConfigError(
+                "pool",
+                "process",
+                f"{function.__qualname__} cannot be found by a process",
+                "define it at the top of a module",
+            )
         made: AppTask[..., Any, Any] = AppTask(
             self._desk, function, function.__name__ if name is None else name, queue, **settings
         )

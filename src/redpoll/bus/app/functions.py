@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
 
 from redpoll.bus.app.middleware import Middleware, Proceed, Work, chain
 from redpoll.bus.app.shapes import Extra, Shape
@@ -32,6 +32,7 @@ __all__ = [
     "AppTask",
     "Desk",
     "Function",
+    "Pool",
     "StreamOptions",
     "SubmitOptions",
 ]
@@ -58,6 +59,9 @@ class SubmitOptions(TypedDict, total=False):
     headers: Mapping[str, Any] | None
     no_reply: bool
     timeout: float | None
+
+
+Pool = Literal["thread", "process"]
 
 
 class Desk:
@@ -179,6 +183,7 @@ class AppTask(Function, Generic[P, R, C]):
         time_limit: Seconds for it.
         dedup: Makes the key of a task of its arguments.
         every: Its times, if it is scheduled.
+        pool: The pool in which it runs.
         options: The options with which it is submitted.
     """
 
@@ -193,6 +198,7 @@ class AppTask(Function, Generic[P, R, C]):
         time_limit: float | None = None,
         dedup: Callable[..., str] | None = None,
         every: Times | None = None,
+        pool: Pool | None = None,
     ) -> None:
         super().__init__(desk, function, name, f"{queue}:{name}")
         self.queue = queue
@@ -200,6 +206,7 @@ class AppTask(Function, Generic[P, R, C]):
         self.time_limit = time_limit
         self.dedup = dedup
         self.every = every
+        self.pool = pool
         self.options: SubmitOptions = {}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:

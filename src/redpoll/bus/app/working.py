@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from redpoll.bus.app.functions import AppCall, AppStream, AppTask, Desk, Function
 from redpoll.bus.app.middleware import Proceed, Work, chain
+from redpoll.bus.app.processes import AppProcesses
 from redpoll.bus.awaitables import called, close_all
 from redpoll.bus.broadcast import Broadcast, BroadcastSubscription
 from redpoll.bus.engine import Delivery
@@ -74,6 +75,7 @@ class Working:
         self._stack = AsyncExitStack()
         self._open_parts: list[Worker | Service | BroadcastSubscription] = []
         self._threads: ThreadPoolExecutor | None = None
+        self._processes: AppProcesses | None = None
         self._mark = secrets.token_hex(6)
 
     async def __aenter__(self) -> Self:
@@ -107,9 +109,13 @@ class Working:
         finally:
             if self._threads is not None:
                 self._threads.shutdown(wait=False)
+            if self._processes is not None:
+                await self._processes.close()
 
     async def _open(self) -> None:
         bus = self._desk.connected()
+        if any(each.pool == "process" for each in self._tasks):
+            self._processes = AppProcesses(bus.payloads)
         queues: dict[str, dict[str, tuple[AppTask[..., Any, Any], Proceed]]] = {}
         for task in self._tasks:
             queues.setdefault(task.queue, {})[task.name] = task, self.handling(task)
@@ -169,7 +175,8 @@ class Working:
                             # It came after others.
                             values = self._with_results(task, values, bool(given[0]), delivery)
                         work = partial(self._work, task, handling, task.shape.arguments(values))
-                        return Plan(work, task.retry, task.time_limit, task.is_async)
+                        can_stop = task.is_async or task.pool == "process"
+                        return Plan(work, task.retry, task.time_limit, can_stop)
                     problem = f"{queue}:{name} is no task of this app"
         except Exception as error:  # noqa: BLE001  # the types of arguments may raise anything
             problem = error
@@ -232,6 +239,10 @@ class Working:
 
     def handling(self, function: Function) -> Proceed:
         """Return what handles the work for a function, from the outermost middleware on."""
+        processes = self._processes
+        if isinstance(function, AppTask) and function.pool == "process" and processes is not None:
+            processes.check(function)
+            return chain(self._desk.middleware, "handle", partial(self._apart, processes, function))
         given = {name: self._value_for(function, name, kind) for name, kind in function.shape.given}
         call = function.function
 
@@ -248,6 +259,9 @@ class Working:
             return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
         return chain(self._desk.middleware, "handle", last)
+
+    async def _apart(self, processes: AppProcesses, function: AppTask[..., Any, Any], work: Work) -> Any:
+        return await processes.run(function, work, self._threads)
 
     def _value_for(self, function: Function, name: str, kind: type) -> Callable[[Work], Any]:
         if kind is Task and isinstance(function, AppTask):

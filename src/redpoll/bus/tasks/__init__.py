@@ -1,7 +1,7 @@
 """Tasks: one sender, one of many workers, an outcome."""
 
 from redpoll.bus.tasks.chains import Chain, ChainOptions, Group, Parts, TaskChain, TaskGroup
-from redpoll.bus.tasks.ending import Requeue, Unfit
+from redpoll.bus.tasks.ending import Died, Requeue, Unfit
 from redpoll.bus.tasks.handle import Handle
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
@@ -12,6 +12,7 @@ __all__ = [
     "Chain",
     "ChainOptions",
     "Claim",
+    "Died",
     "Group",
     "Handle",
     "Parts",

@@ -19,6 +19,7 @@ __all__ = [
     "LEAVING",
     "NOTHING",
     "TRIES",
+    "Died",
     "Ending",
     "Requeue",
     "Unfit",
@@ -65,6 +66,10 @@ class Requeue(Exception):  # noqa: N818  # it asks for something, and is no erro
         super().__init__(delay, reason)
         self.delay = delay
         self.reason = reason
+
+
+class Died(Exception):  # noqa: N818  # as above
+    """Raised for a task whose process died: an attempt that failed."""
 
 
 class Unfit(Exception):  # noqa: N818  # as above
@@ -166,6 +171,8 @@ def _failed(error: BaseException, retry: Retry | None) -> Ending:
             return Ending(Way.REQUEUE, None, str(error.reason), error.delay)
         case TaskRejected():
             return Ending(Way.REJECT, None, str(error.reason))
+        case Died():
+            return Ending(Way.DIED, None, str(error))
         case Unfit():
             return Ending(Way.UNFIT, None, error.reason, mark=error.mark)
         case DeadLettered(outcome=False):

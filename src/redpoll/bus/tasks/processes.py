@@ -118,14 +118,16 @@ class Errand:
 
     Attributes:
         delivery: The task.
+        more: More arguments for the handler, which can be pickled.
         child: The child that has it.
         stopped: True once it is not wanted any more.
     """
 
-    __slots__ = ("child", "delivery", "stopped")
+    __slots__ = ("child", "delivery", "more", "stopped")
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, more: tuple[Any, ...] = ()) -> None:
         self.delivery = delivery
+        self.more = more
         self.child: Child | None = None
         self.stopped = False
 
@@ -142,7 +144,7 @@ class Processes:
         ConfigError: One of them cannot be pickled.
     """
 
-    def __init__(self, handler: Callable[[Task], Any], payloads: Payloads, retry: Retry | None) -> None:
+    def __init__(self, handler: Callable[..., Any], payloads: Payloads, retry: Retry | None) -> None:
         try:
             self._setup = pickle.dumps((handler, payloads, retry))
         except Exception as error:
@@ -157,7 +159,15 @@ class Processes:
         """Run a task in a child; called in a thread that may wait."""
         delivery = errand.delivery
         inputs = [(each, outcome._replace(envelope=_plain(outcome.envelope))) for each, outcome in delivery.inputs]
-        job = (delivery.id, delivery.queue, _plain(delivery.envelope), delivery.attempt, delivery.left, inputs)
+        job = (
+            delivery.id,
+            delivery.queue,
+            _plain(delivery.envelope),
+            delivery.attempt,
+            delivery.left,
+            inputs,
+            errand.more,
+        )
         starts = 0
         while starts < _STARTS:
             with self._lock:
@@ -215,7 +225,7 @@ class _Held:
     cancelled = False
 
     def __init__(self, way: Connection, job: tuple[Any, ...]) -> None:
-        self.id, self.queue, self.envelope, self.attempt, self.left, self.inputs = job
+        self.id, self.queue, self.envelope, self.attempt, self.left, self.inputs, self.more = job
         self._way = way
         self._lock = threading.Lock()
         self._ended = False
@@ -249,7 +259,8 @@ def _serve(way: Connection, setup: bytes) -> None:
         held: Any = _Held(way, job)
         try:
             CURRENT.set(Context(held.envelope.headers or NO_HEADERS, held))
-            ending = returned(handler(Task(held, payloads)), payloads)
+            value = handler(Task(held, payloads), *held.more)
+            ending = value if isinstance(value, Ending) else returned(value, payloads)
         except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its task
             ending = failed(error, retry)
         held.end(ending)

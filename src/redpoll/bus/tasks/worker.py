@@ -45,7 +45,7 @@ from redpoll.checks import (
 )
 from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, Unsupported, UsageError
 
-__all__ = ["Plan", "Worker"]
+__all__ = ["Plan", "Voice", "Worker"]
 
 Pool = Literal["thread", "process"]
 Stop = Literal["cancelled", "lost", "time limit", "closing"]
@@ -432,7 +432,7 @@ class Worker:
         return value
 
 
-class _Voice:
+class Voice:
     """A task's delivery for a handler in a thread or a process: its progress is sent on the loop."""
 
     __slots__ = ("_delivery", "_due", "_loop", "_said")
@@ -522,7 +522,7 @@ class _Threads:
 
     def _call(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
         worker = self._worker
-        voice: Any = _Voice(job.delivery, loop)
+        voice: Any = Voice(job.delivery, loop)
         context = self._context.copy()
         context.run(CURRENT.set, Context(voice.envelope.headers or NO_HEADERS, voice))
         try:
@@ -538,7 +538,7 @@ class _Threads:
     def _send(self, job: _Job, loop: asyncio.AbstractEventLoop, processes: Processes) -> None:
         try:
             begun = partial(self._post, loop, self._worker.limit, job)
-            ending = processes.work(job.work, _Voice(job.delivery, loop).progress, begun)
+            ending = processes.work(job.work, Voice(job.delivery, loop).progress, begun)
         except Exception as error:  # noqa: BLE001  # no process can be started
             ending = Ending(Way.REQUEUE, None, f"no process could be started: {error}", 1.0)
         self._post(loop, self._worker.end, job, ending)
