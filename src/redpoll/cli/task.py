@@ -27,7 +27,7 @@ async def show(desk: Desk, task: _IdArgument) -> ExitCode:
     fields["data"] = None if found.envelope is None else desk.value(found.envelope)
     fields["outcome"] = None if outcome is None else OutcomeKind(outcome.kind).name.lower()
     fields["detail"] = "" if outcome is None else outcome.detail
-    fields |= {"origin": found.origin, "history": list(found.history)}
+    fields |= {"origin": found.origin, "after": list(found.after), "history": list(found.history)}
     desk.output.event("task", fields)
     desk.table("field value", [[key, value] for key, value in fields.items() if value or key == "data"])
     return ExitCode.DONE
