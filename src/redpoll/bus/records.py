@@ -448,7 +448,7 @@ def check_steps(steps: Sequence[Step], sizes: Sequence[int], max_body: int) -> N
     if not 1 <= len(steps) <= _MOST_STEPS:
         raise UsageError(f"{len(steps)} tasks cannot be published together", f"1 to {_MOST_STEPS} can")
     for place, (publication, after, collect) in enumerate(steps):
-        if len(set(after)) < len(after) or not all(type(each) is int and 0 <= each < place for each in after):
+        if not all(type(each) is int and 0 <= each < place for each in after) or len(set(after)) < len(after):
             raise UsageError(f"task {place} cannot come after {after!r}", "name each earlier one once, by its place")
         check_flags(collect=collect)
         if after and publication.delay:

@@ -1122,7 +1122,7 @@ async def refused_steps(place: Place) -> None:
     before = 0
     await refused(NoRoute, _step(queue, 1), _step(place.name("nowhere"), 2, 0))
     await refused(UsageError)
-    for after in ((0,), (1,), (-1,), ("0",)):
+    for after in ((0,), (1,), (-1,), ("0",), ([0],)):
         await refused(UsageError, _step(queue, 1, *after))
     await refused(UsageError, _step(queue, 1), _step(queue, 2, 0, 0))
     await refused(UsageError, _step(queue, 1), _step(queue, 2, 0, delay=1.0))

@@ -570,7 +570,7 @@ def _info(values: dict[str, Any]) -> TaskInfo:
         kind, result, detail = outcome
         outcome = Outcome(OutcomeKind(kind), None if result is None else decode(result), detail)
     values["history"] = tuple(values["history"])
-    values["after"] = tuple(values["after"])
+    values["after"] = tuple(values.get("after", ()))
     envelope = None
     with suppress(DecodeError):  # its history says so
         envelope = None if payload is None else decode(payload)
