@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from celery import Celery
 
-from benchmarks.control import Control, now
+from benchmarks.control import Control, arguments, now
 from benchmarks.ends.app_tasks import broker_url
 
-app = Celery("noop", broker=broker_url(), backend=broker_url())
+url = broker_url()
+if url.startswith("redpoll:"):
+    import redpoll.compat.celery  # noqa: F401  # it registers the transport and the backend
+
+app = Celery("noop", broker=url, backend="rpc://" if url.startswith("amqp:") else url)
 app.conf.update(task_acks_late=True, worker_prefetch_multiplier=64)
 
 
@@ -19,6 +23,8 @@ def noop(size: int) -> str:
 
 def submit(control: Control) -> None:
     """Submit all, then wait for each result."""
+    if arguments()[1].get("transient"):
+        app.conf.task_default_delivery_mode = "transient"
     noop.delay(0).get(timeout=60)
     control.write(address=None)
     for job in control.jobs():

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from benchmarks.control import Control, Fields, arguments
 from benchmarks.ends.hub_process import be_hub, free_port, start
 from benchmarks.ends.hub_rounds import stand_by
+from benchmarks.rabbitmq import RabbitMQ
 from benchmarks.redis import running
 
 #: Coroutines that submit, or wait for results.
@@ -51,16 +55,31 @@ def broker(options: Fields) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(dir=options["folder"]) as folder:
         if options["runs"] == "redis":
-            with running(folder) as port:
+            settings = {name: options[name] for name in ("appendonly", "appendfsync") if name in options}
+            with running(folder, **settings) as port:
                 yield f"redis://127.0.0.1:{port}/0"
+            return
+        if options["runs"] == "rabbitmq":
+            with RabbitMQ(Path(folder)) as rabbitmq:
+                yield rabbitmq.url
             return
         port = free_port()
         hub = start(be_hub, folder, port)
         try:
+            while not _listens(port):
+                time.sleep(0.02)
             yield f"redpoll://127.0.0.1:{port}"
         finally:
             hub.kill()
             hub.join()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

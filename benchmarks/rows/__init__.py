@@ -19,6 +19,7 @@ from benchmarks.rows import (
     bus_rpc,
     bus_tasks,
     bystanders,
+    celery_transport,
     comeback,
     crowd,
     hub_backlog,
@@ -115,6 +116,7 @@ _MODULES = (
     bus_broadcast,
     bus_backlog,
     app_tasks,
+    celery_transport,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}

@@ -277,6 +277,15 @@ def test_updates_that_nobody_reads_are_few(app: Any) -> None:
     coming.close()
 
 
+def test_a_success_is_stored_at_once(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A success is stored without a look at what is there, and no failure that comes late replaces it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(app.backend, "mget", None)
+        app.backend.store_result("one", 5, "SUCCESS")
+    app.backend.store_result("one", ValueError("late"), "FAILURE")
+    assert app.AsyncResult("one").get(timeout=PATIENCE) == 5
+
+
 def test_results_expire_and_are_forgotten(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result is there until it is forgotten, or older than `result_expires`; one that comes late ends no waiting."""
     backend = app.backend

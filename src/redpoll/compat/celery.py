@@ -75,6 +75,13 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
         """Delete a value."""
         self._bus.run(lambda side: store(side.engine, _subject(key), b"", None))
 
+    def _store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
+        if state != states.SUCCESS:  # it may not replace one, which is looked for
+            return super()._store_result(task_id, result, state, *args, **kwargs)
+        meta = self._get_result_meta(result=result, state=state, traceback=None, request=kwargs.get("request"))
+        self.set(self.get_key_for_task(task_id), self.encode({**meta, "task_id": bytes_to_str(task_id)}))
+        return result
+
     def _ready(
         self,
         ids: Iterable[str],

@@ -407,9 +407,6 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # it has no types
         self._inplace_augment_message(message, exchange, routing_key)
         self._publish(message, exchange, routing_key)
 
-    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:  # noqa: ARG002
-        self._publish(message, "", queue)
-
     def _publish(self, message: dict[str, Any], exchange: str, routing_key: str) -> None:
         properties = message["properties"]
         expiration = properties.get("expiration")
