@@ -11,7 +11,10 @@ from benchmarks.rows import (
     amqp_publishes,
     amqp_rounds,
     amqp_rpc,
+    app_first_task,
+    app_idle,
     app_tasks,
+    app_typed,
     bus_backlog,
     bus_broadcast,
     bus_engine,
@@ -116,6 +119,9 @@ _MODULES = (
     bus_broadcast,
     bus_backlog,
     app_tasks,
+    app_first_task,
+    app_idle,
+    app_typed,
     celery_transport,
 )
 
