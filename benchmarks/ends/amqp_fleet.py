@@ -1,4 +1,4 @@
-"""Many processes that call and cast on one RabbitMQ: the ends, and the processes of redpoll.
+"""Many processes that call and cast on one broker: the ends, and the processes of redpoll.
 
 Each end is as many processes as the options say, of the module that they name. A callee says how many it has served so far;
 a caller does its part of each job, so many at a time.
@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 import redpoll
 from benchmarks.control import Control, Fields, arguments, now, run_async
+from benchmarks.ends.app_tasks import broker
 from benchmarks.ends.crew import Worker
 
 TEXT = "x" * 100
@@ -133,11 +134,12 @@ def main() -> None:
         run_async((answer if options["callee"] else ask)(control, options), options["loop"])
         return
     with ExitStack() as stack:
-        given = {**options, "callee": role == "server"}
+        url = stack.enter_context(broker(options)) if role == "server" else options["address"]
+        given = {**options, "broker": url, "callee": role == "server"}
         workers = [stack.enter_context(Worker(options["worker"], given)) for _ in range(options["workers"])]
         for worker in workers:
             worker.read()
-        control.write(address=options["broker"])
+        control.write(address=url)
         (watch if role == "server" else lead)(control, workers)
 
 

@@ -1,4 +1,4 @@
-"""The processes of oslo.messaging that call and cast on one RabbitMQ."""
+"""The processes of oslo.messaging that call and cast on one RabbitMQ, or by its driver for redpoll on a hub."""
 
 from __future__ import annotations
 

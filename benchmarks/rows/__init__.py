@@ -42,6 +42,7 @@ from benchmarks.rows import (
     nq_iops_tcp,
     nq_iops_tls,
     nq_round_trip,
+    oslo_simulator,
     pressure,
     process_pass,
     queue_node,
@@ -123,6 +124,7 @@ _MODULES = (
     app_idle,
     app_typed,
     celery_transport,
+    oslo_simulator,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}

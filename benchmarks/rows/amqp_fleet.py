@@ -9,7 +9,8 @@ PROCESSES = 17
 OPEN = 5
 
 
-def _measure(job: Job, client: Fields, server: Fields) -> Figures:
+def measure(job: Job, client: Fields, server: Fields) -> Figures:
+    """Return the rate until the last one was served, the p99 of the callers, and how many were lost."""
     finished = max(client["finished"], server["finished"])
     return {
         "rate": client["count"] / (finished - client["started"]),
@@ -22,10 +23,14 @@ def _options(module: str) -> dict[str, object]:
     return {"worker": module, "workers": PROCESSES}
 
 
-def _job(work: str, count: int) -> Job:
-    # As many for each process, so that none is left over.
-    return Job(work, count * PROCESSES, {"work": work, "open": OPEN}, warm_up=20 * PROCESSES)
+def jobs(processes: int) -> list[Job]:
+    """Return calls and casts, as many for each process, so that none is left over."""
+    return [
+        Job(work, 200 * processes, {"work": work, "open": OPEN}, warm_up=20 * processes) for work in ("call", "cast")
+    ]
 
+
+FIGURES = {"rate": Figure("per second"), "p99": Figure("p99 ms", 1_000), "lost": Figure("lost")}
 
 ROW = Row(
     name="amqp_fleet",
@@ -39,8 +44,8 @@ ROW = Row(
         *on_loops(Contender(REDPOLL, "", "redpoll", "amqp_fleet", _options("amqp_fleet"))),
         Contender(OSLO, "", "oslo", "amqp_fleet", _options("amqp_fleet_oslo")),
     ],
-    jobs=[_job("call", 200), _job("cast", 200)],
-    figures={"rate": Figure("per second"), "p99": Figure("p99 ms", 1_000), "lost": Figure("lost")},
+    jobs=jobs(PROCESSES),
+    figures=FIGURES,
     comparisons=[
         Comparison("redpoll", "oslo", "call", bar=1.5),
         Comparison("redpoll", "oslo", "cast", bar=2),
@@ -49,6 +54,6 @@ ROW = Row(
         Comparison("redpoll", "oslo", "call", "p99", higher=False),
         Comparison("redpoll", "oslo", "cast", "p99", higher=False),
     ],
-    measure=_measure,
+    measure=measure,
     network=with_rabbitmq,
 )
