@@ -29,7 +29,7 @@ JOB = Job("job", 10, {}, warm_up=1)
 ELSEWHERE = {*(name for name in ROWS if name.startswith("nq_")), "wiring_shaped"}
 
 #: They run other libraries on redpoll: tests/compat has them.
-ON_REDPOLL = {"celery_transport", "oslo_simulator"}
+ON_REDPOLL = {"celery_loss", "celery_transport", "oslo_simulator"}
 
 #: They run the programs of another row, with other sizes, or as many open at a time: at night.
 ALIKE = {

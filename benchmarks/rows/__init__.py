@@ -22,6 +22,7 @@ from benchmarks.rows import (
     bus_rpc,
     bus_tasks,
     bystanders,
+    celery_loss,
     celery_transport,
     comeback,
     crowd,
@@ -123,6 +124,7 @@ _MODULES = (
     app_first_task,
     app_idle,
     app_typed,
+    celery_loss,
     celery_transport,
     oslo_simulator,
 )
