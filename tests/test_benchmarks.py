@@ -20,7 +20,7 @@ from benchmarks.report import bar_text, value_text
 from benchmarks.rounds import Result, Settings, chosen, compare, interpreter, run_row
 from benchmarks.rows import ROWS
 
-NONE_IS_GOOD = {"broker", "bytes", "receiver", "sender", "grown", "lost", "bodies"}
+NONE_IS_GOOD = {"broker", "bytes", "receiver", "sender", "grown", "lost", "bodies", "used"}
 
 JOB = Job("job", 10, {}, warm_up=1)
 
@@ -47,8 +47,28 @@ ALIKE = {
 }
 
 #: Rows of which a few take a second or more of a processor: at night too.
-FEW = {"amqp_failover", "comeback", "crowd", "hub_loss", "request_beside_bodies", "wiring_fan_out"}
-LONG = {*FEW, "app_tasks", "strangers", "hub_backlog", "hub_casts", "hub_crowd", "hub_rounds", "hub_rpc", "hub_tasks"}
+FEW = {
+    "amqp_failover",
+    "app_first_task",
+    "celery_loss",
+    "comeback",
+    "crowd",
+    "hub_loss",
+    "request_beside_bodies",
+    "wiring_fan_out",
+}
+LONG = {
+    *FEW,
+    "app_idle",
+    "app_tasks",
+    "strangers",
+    "hub_backlog",
+    "hub_casts",
+    "hub_crowd",
+    "hub_rounds",
+    "hub_rpc",
+    "hub_tasks",
+}
 
 
 def session_of(name: str) -> list[pytest.MarkDecorator]:

@@ -7,7 +7,7 @@ from benchmarks.model import REDPOLL, Comparison, Contender, Figure, Figures, Jo
 
 
 def _measure(job: Job, client: Fields, server: Fields) -> Figures:
-    return {"value": client["value"]}
+    return {"used": client["value"]}
 
 
 def _folder(path: Path) -> Fields:
@@ -20,8 +20,8 @@ ROW = Row(
     notes=("Of one core, in ten seconds, from a second after the worker is ready.",),
     contenders=[Contender(REDPOLL, "App", "app", "app_costs")],
     jobs=[Job("idle", 1_000, {"work": "rest", "seconds": 10}, warm_up=0)],
-    figures={"value": Figure("% of a core", 100, 2)},
-    comparisons=[Comparison("app", None, "idle", "value", higher=False, bar=1)],
+    figures={"used": Figure("% of a core", 100, 2)},
+    comparisons=[Comparison("app", None, "idle", "used", higher=False, bar=1)],
     measure=_measure,
     prepare=_folder,
 )
