@@ -109,7 +109,7 @@ async def test_strangers_whose_messages_are_pulled() -> None:
 
 @pytest.mark.asyncio
 async def test_who_is_back_is_counted_by_its_link() -> None:
-    """A full house that lost its links, with messages here, is let in again."""
+    """A full node that lost its links, with messages here, is let in again."""
     inbox = Inbox(hold=True)
     async with make(inbox, max_connections=1) as node, make(listen=False) as client:
         sending = client.send(to(node), retry=1)

@@ -161,7 +161,7 @@ class BlockingNode(Resident, Generic[DataT]):
             self._leave_behind()
             self._move_out(partial(self._node.stop, drain))
 
-    async def evict(self, patience: float) -> None:  # noqa: ARG002  # as `Lodger` declares it
+    async def evict(self, patience: float) -> None:  # noqa: ARG002  # as `Resident` declares it
         """For the library. See `Resident.evict`."""
         if self._node._state != "new":
             await self._node.stop(0)

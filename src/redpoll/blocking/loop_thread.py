@@ -20,7 +20,7 @@ from redpoll.locks import check_unlocked, holds_lock, new_lock
 from redpoll.platforms import after_fork
 from redpoll.runner import loop_factory
 
-__all__ = ["AT_EXIT", "Lodger", "LoopThread", "enter"]
+__all__ = ["AT_EXIT", "LoopResident", "LoopThread", "enter"]
 
 #: Seconds for unsent messages to leave when a program exits without closing.
 AT_EXIT: Final = 2.0
@@ -31,7 +31,7 @@ _BLOCKED: Final = 2.0
 _logger = logging.getLogger("redpoll.blocking")
 
 
-class Lodger(Protocol):
+class LoopResident(Protocol):
     """An object that runs on the loop thread: a node, a bus."""
 
     async def evict(self, patience: float) -> None:
@@ -54,13 +54,13 @@ class LoopThread:
 
     Attributes:
         handover: Takes calls for the loop.
-        lodgers: The residents, each with a future that ends when it is gone; the thread ends with the last one.
+        residents: The residents, each with a future that ends when it is gone; the thread ends with the last one.
     """
 
     handover: Handover
 
     def __init__(self) -> None:
-        self.lodgers: dict[Lodger, ThreadFuture] = {}
+        self.residents: dict[LoopResident, ThreadFuture] = {}
         self._up = ThreadFuture()
         self._over = ThreadFuture()
         self._ending: asyncio.Event
@@ -90,50 +90,52 @@ class LoopThread:
 
     # For threads
 
-    def see_off(self, lodger: Lodger, ending: Callable[[], Awaitable[None]], seconds: float | None = None) -> bool:
-        """End a lodger, remove it, and wait until it is gone.
+    def see_off(
+        self, resident: LoopResident, ending: Callable[[], Awaitable[None]], seconds: float | None = None
+    ) -> bool:
+        """End a resident, remove it, and wait until it is gone.
 
         Args:
-            lodger: The lodger; nothing is done if it is gone.
+            resident: The resident; nothing is done if it is gone.
             ending: Called on the loop; ends it.
             seconds: The limit; None is no limit. If a callback blocks the loop, the end happens when that returns.
 
         Returns:
             False if it did not wait: this is a signal handler that interrupted its thread in a moment for which the loop may
-            wait. The lodger ends nevertheless.
+            wait. The resident ends nevertheless.
 
-        Ctrl-C cancels `ending`, and is raised when the lodger is gone; a second one is raised at once, while the lodger
+        Ctrl-C cancels `ending`, and is raised when the resident is gone; a second one is raised at once, while the resident
         still ends.
         """
         if holds_lock():
-            self.handover.post(self._begin_to_see_off, (lodger, ending))
+            self.handover.post(self._begin_to_see_off, (resident, ending))
             return False
         try:
-            self.handover.run_within(seconds, self._see_off, lodger, ending)
-        except Closed:  # the loop has ended, and the lodger with it
+            self.handover.run_within(seconds, self._see_off, resident, ending)
+        except Closed:  # the loop has ended, and the resident with it
             pass
         except TimeoutError:
             if self._is_blocked():
-                _logger.warning("a callback blocks the event loop: %r is closed when it returns", lodger)
+                _logger.warning("a callback blocks the event loop: %r is closed when it returns", resident)
                 return True
         except BaseException:
             # Ctrl-C, perhaps before the beginning. Nothing can interrupt before this one call.
-            start_new_thread(self.evict, (lodger,))
-            self.wait(lodger)
+            start_new_thread(self.evict, (resident,))
+            self.wait(resident)
             raise
-        self.wait(lodger)
+        self.wait(resident)
         return True
 
-    def evict(self, lodger: Lodger, patience: float = 0) -> None:
-        """End a lodger within a number of seconds, and remove it."""
-        self.handover.post(self._evict, (lodger, patience))
+    def evict(self, resident: LoopResident, patience: float = 0) -> None:
+        """End a resident within a number of seconds, and remove it."""
+        self.handover.post(self._evict, (resident, patience))
 
-    def wait(self, lodger: Lodger) -> None:
-        """Wait until a lodger is gone, and, if it was the last one, the thread."""
-        gone = self.lodgers.get(lodger)
+    def wait(self, resident: LoopResident) -> None:
+        """Wait until a resident is gone, and, if it was the last one, the thread."""
+        gone = self.residents.get(resident)
         if gone is not None:
             gone.exception()
-        if not self.lodgers:
+        if not self.residents:
             self._join(None)
 
     def _join(self, seconds: float | None) -> bool:
@@ -148,9 +150,9 @@ class LoopThread:
         return True
 
     def end(self, seconds: float) -> bool:
-        """End all lodgers within a number of seconds, and wait for the thread; return False if a callback blocks it."""
-        for lodger in list(self.lodgers):
-            self.evict(lodger, seconds)
+        """End all residents within a number of seconds, and wait for the thread; return False if a callback blocks it."""
+        for resident in list(self.residents):
+            self.evict(resident, seconds)
         over = self._join(seconds)
         while not over and not self._is_blocked():
             over = self._join(_BLOCKED)
@@ -167,26 +169,26 @@ class LoopThread:
 
     # The loop
 
-    async def _see_off(self, lodger: Lodger, ending: Callable[[], Awaitable[None]]) -> None:
-        if lodger in self.lodgers:
+    async def _see_off(self, resident: LoopResident, ending: Callable[[], Awaitable[None]]) -> None:
+        if resident in self.residents:
             try:
                 await ending()
             finally:
-                self._let_go(lodger)
+                self._let_go(resident)
 
-    def _evict(self, lodger: Lodger, patience: float = 0) -> None:
-        self._begin_to_see_off(lodger, lambda: lodger.evict(patience))
+    def _evict(self, resident: LoopResident, patience: float = 0) -> None:
+        self._begin_to_see_off(resident, lambda: resident.evict(patience))
 
-    def _begin_to_see_off(self, lodger: Lodger, ending: Callable[[], Awaitable[None]]) -> None:
-        task = self.handover.loop.create_task(self._see_off(lodger, ending))
+    def _begin_to_see_off(self, resident: LoopResident, ending: Callable[[], Awaitable[None]]) -> None:
+        task = self.handover.loop.create_task(self._see_off(resident, ending))
         self._evictions.add(task)
         task.add_done_callback(self._evictions.discard)
 
-    def _let_go(self, lodger: Lodger) -> None:
+    def _let_go(self, resident: LoopResident) -> None:
         global _shared  # noqa: PLW0603  # one a process
         with _lock:
-            gone = self.lodgers.pop(lodger, None)
-            if not self.lodgers:
+            gone = self.residents.pop(resident, None)
+            if not self.residents:
                 if _shared is self:
                     _shared = None
                 self._ending.set()
@@ -215,9 +217,9 @@ class LoopThread:
             self._is_over(None)
 
     def _is_over(self, error: BaseException | None) -> None:
-        """Note the end of the thread, perhaps by an error, and remove all lodgers."""
-        for lodger in list(self.lodgers):
-            self._let_go(lodger)
+        """Note the end of the thread, perhaps by an error, and remove all residents."""
+        for resident in list(self.residents):
+            self._let_go(resident)
         if self._up.done():
             self.handover.end()
         else:
@@ -232,29 +234,29 @@ class LoopThread:
         await self._ending.wait()
 
     def _end_all(self, runner: asyncio.Runner) -> None:
-        """End all lodgers, even if callbacks end the loop again."""
+        """End all residents, even if callbacks end the loop again."""
         global _shared  # noqa: PLW0603  # one a process
         with _lock:
             if _shared is self:
                 _shared = None
         end = time.monotonic() + AT_EXIT
-        while self.lodgers and time.monotonic() < end:
+        while self.residents and time.monotonic() < end:
             try:
                 runner.run(self._evict_all())
             except BaseException:
                 _logger.exception("a callback ended the event loop once more")
 
     async def _evict_all(self) -> None:
-        for lodger in list(self.lodgers):
-            self._evict(lodger)
+        for resident in list(self.residents):
+            self._evict(resident)
         await asyncio.wait(self._evictions)
 
     def inherit(self) -> None:
         """Adapt to a forked child, in which the thread does not run."""
         if hasattr(self, "handover"):
             self.handover.abandon()
-        for lodger in list(self.lodgers):
-            lodger.inherit()
+        for resident in list(self.residents):
+            resident.inherit()
 
 
 _lock = new_lock()
@@ -265,8 +267,8 @@ _all: set[LoopThread] = set()
 _inherited: list[LoopThread] = []
 
 
-def enter(lodger: Lodger) -> LoopThread:
-    """Add a lodger to the shared loop thread, which is started for the first one. `LoopThread.see_off` removes it.
+def enter(resident: LoopResident) -> LoopThread:
+    """Add a resident to the shared loop thread, which is started for the first one. `LoopThread.see_off` removes it.
 
     Raises:
         UsageError: This is the thread of a loop, which would wait for itself; or see `check_unlocked`.
@@ -278,29 +280,29 @@ def enter(lodger: Lodger) -> LoopThread:
             each.handover.check_thread()
     try:
         for each in list(_all):
-            if lodger in each.lodgers:  # it is leaving: its thread was interrupted while waiting for that
-                each.wait(lodger)
+            if resident in each.residents:  # it is leaving: its thread was interrupted while waiting for that
+                each.wait(resident)
         with _lock:
             thread = _shared
             if thread is None:
                 thread = LoopThread()
                 thread.begin()
-            thread.lodgers[lodger] = ThreadFuture()
+            thread.residents[resident] = ThreadFuture()
             _shared = thread
             return thread
     except BaseException:
-        # Ctrl-C, perhaps after the lodger was added. Nothing can interrupt before this one call.
-        start_new_thread(_turn_away, (lodger,))
+        # Ctrl-C, perhaps after the resident was added. Nothing can interrupt before this one call.
+        start_new_thread(_turn_away, (resident,))
         raise
 
 
-def _turn_away(lodger: Lodger) -> None:
-    """Remove a lodger whose entering was interrupted, and end a thread that was started for it alone."""
+def _turn_away(resident: LoopResident) -> None:
+    """Remove a resident whose entering was interrupted, and end a thread that was started for it alone."""
     with _lock:
         for thread in list(_all):
-            if lodger in thread.lodgers:
-                thread.evict(lodger)
-            elif not thread.lodgers:
+            if resident in thread.residents:
+                thread.evict(resident)
+            elif not thread.residents:
                 thread.end_when_begun()
 
 
@@ -320,12 +322,12 @@ def _nothing() -> None:
 
 def _at_exit() -> None:
     for thread in list(_all):
-        lodgers = list(thread.lodgers)
-        texts = [f"{lodger!r} was not stopped before the program ended" for lodger in lodgers]
+        residents = list(thread.residents)
+        texts = [f"{resident!r} was not stopped before the program ended" for resident in residents]
         # Does not wait if a callback blocks the loop.
-        if lodgers and thread.end(AT_EXIT):
-            for lodger in lodgers:
-                lodger.stop(0)
+        if residents and thread.end(AT_EXIT):
+            for resident in residents:
+                resident.stop(0)
         for text in texts:
             warnings.warn(text, ResourceWarning, stacklevel=1)
 

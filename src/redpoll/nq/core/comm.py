@@ -309,7 +309,7 @@ class _Resident(Resident):
     def is_open(self) -> bool:
         """True if it runs in this process."""
         thread = self._thread
-        return thread is not None and not thread.handover.forked and self in thread.lodgers
+        return thread is not None and not thread.handover.forked and self in thread.residents
 
     def _abandon(self) -> None:
         """End, since the communicator was dropped."""
