@@ -38,7 +38,7 @@ async def test_watches_are_left_at_once() -> None:
 FORKED = """
 import os, threading
 from redpoll.bus.threads.home import Home
-from redpoll.compat.process_bus import ProcessBus
+from redpoll.bus.process_bus import ProcessBus
 
 async def name(side):
     return id(side)

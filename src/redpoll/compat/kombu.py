@@ -34,8 +34,8 @@ from redpoll.bus.bus import Bus
 from redpoll.bus.engine import Consumer, Delivery
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.lasting import LastingConsumer
+from redpoll.bus.process_bus import ProcessBus
 from redpoll.bus.records import QueueInfo, QueueSpec, words_match
-from redpoll.compat.process_bus import ProcessBus
 from redpoll.errors import (
     BusError,
     Closed,

@@ -35,11 +35,11 @@ from redpoll.bus.notifications import Notification, NotificationOptions
 from redpoll.bus.notifications.notifier import Outlet
 from redpoll.bus.notifications.records import queue_spec as notification_queue
 from redpoll.bus.notifications.records import unpack
+from redpoll.bus.process_bus import ProcessBus
 from redpoll.bus.rpc.caller import Caller, Settings
 from redpoll.bus.rpc.server import METHOD, MONITOR, NAMESPACE, VERSION
 from redpoll.bus.rpc.target import Target, queue_name, queue_spec, subject_name
 from redpoll.bus.service import Source
-from redpoll.compat.process_bus import ProcessBus
 from redpoll.errors import (
     BadPayload,
     CallTimeout,

@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
-from redpoll.blocking.verbs import wait
 from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppStream, AppTask, Desk, Function, Pool
 from redpoll.bus.app.middleware import Middleware
 from redpoll.bus.app.shapes import Extra
@@ -122,7 +121,7 @@ class App:
         self.listeners: list[Listening] = []
         self._lifespan = lifespan
         self._options = options
-        self._desk = Desk(middleware, extra)
+        self._desk = Desk(middleware, extra, self.url, options)
         self.middleware = self._desk.middleware
         self._owned = False
 
@@ -441,15 +440,14 @@ class App:
         """
         begun: list[bool] = []
 
-        def begin() -> Coroutine[Any, Any, T]:
+        def begin(_: Bus) -> Coroutine[Any, Any, T]:
             begun.append(True)
             return coroutine
 
         try:
             if asyncio._get_running_loop() is not None:
                 raise UsageError("this would block the thread of the event loop", "await it")
-            home = self._desk.home(lambda: connect(self.url, **self._options))
-            return wait(home, begin)
+            return self._desk.threads.run(begin)
         finally:
             if not begun:
                 coroutine.close()

@@ -5,24 +5,20 @@ from __future__ import annotations
 import atexit
 import copy
 import functools
-import os
-import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
 
 from redpoll.bus.app.middleware import Middleware, Proceed, Work, chain
 from redpoll.bus.app.shapes import Extra, Shape
 from redpoll.bus.bus import Bus
+from redpoll.bus.process_bus import ProcessBus
 from redpoll.bus.records import Times
 from redpoll.bus.rpc.caller import CallOptions
 from redpoll.bus.tasks import Chain, Group, Handle, Parts, Retry
 from redpoll.checks import is_async
 from redpoll.errors import BadPayload, RemoteError, UsageError
-
-if TYPE_CHECKING:
-    from redpoll.bus.threads.home import Home
 
 __all__ = [
     "AppCall",
@@ -70,18 +66,19 @@ class Desk:
     Args:
         middleware: The middleware of the app.
         extra: The fate of arguments that a function does not have.
+        url: The bus.
+        options: Its options.
 
     Attributes:
         bus: The bus, while the app is started.
+        threads: The bus of threads without a loop, which is connected when it is used first.
     """
 
-    def __init__(self, middleware: Iterable[Middleware], extra: Extra) -> None:
+    def __init__(self, middleware: Iterable[Middleware], extra: Extra, url: str, options: Mapping[str, Any]) -> None:
         self.middleware = list(middleware)
         self.extra = extra
         self.bus: Bus | None = None
-        self._home: Home | None = None
-        self._owner = 0
-        self._lock = threading.Lock()
+        self.threads = ProcessBus(url, self._close_at_exit, **options)
 
     def connected(self) -> Bus:
         """Return the bus: that of threads on its own loop, the one of `App.start` elsewhere.
@@ -89,38 +86,20 @@ class Desk:
         Raises:
             UsageError: The app is not started.
         """
-        home = self._home
-        if home is not None and self._owner == os.getpid() and home.handover.is_here:
-            return home.bus
+        if self.threads.is_here:
+            return self.threads.enter()[1]
         if self.bus is None:
             raise UsageError("the app is not started", "async with app: ..., or app.wait(…) without a loop")
         return self.bus
 
-    def home(self, connect: Callable[[], Bus]) -> Home:
-        """Return the bus of threads, which is connected when it is used first, and in each process anew."""
-        if self._owner != os.getpid():
-            # The lock may have been held as this process was forked.
-            self._lock, self._home, self._owner = threading.Lock(), None, os.getpid()
-        with self._lock:
-            if self._home is None:
-                # Imported where it is used: a program on a loop needs no thread.
-                from redpoll.bus.threads.home import Home
-
-                home = Home(connect())
-                home.enter()
-                atexit.register(home.close, 0.0)
-                self._home = home
-            return self._home
+    def _close_at_exit(self, bus: Bus) -> Bus:
+        atexit.register(self.threads.close)
+        return bus
 
     def leave(self) -> None:
         """Close the bus of threads, if there is one here."""
-        if self._owner != os.getpid():
-            return
-        with self._lock:
-            home, self._home = self._home, None
-        if home is not None:
-            atexit.unregister(home.close)
-            home.close(0.0)
+        atexit.unregister(self.threads.close)
+        self.threads.close()
 
     @property
     def text(self) -> bool:
@@ -252,7 +231,7 @@ class AppTask(Function, Generic[P, R, C]):
             **kwargs: The same by name.
         """
         tasks = self._desk.connected().tasks
-        values = (self._packed((each, *args), kwargs)[1] for each in items)
+        values = (self._packed(self.shape.bind((each, *args), kwargs)) for each in items)
         options: dict[str, Any] = dict(self.options)
         async with aclosing(tasks.map(values, self.queue, **options)) as results:
             async for each in results:
@@ -282,31 +261,30 @@ class AppTask(Function, Generic[P, R, C]):
     def _made(
         self, values: dict[str, Any], given: list[bool], before: tuple[Chain[Any], ...], collect: bool
     ) -> AppChain[R]:
-        desk, shape = self._desk, self.shape
-
         def data() -> list[Any]:
-            return [self.name, shape.to_wire(values, text=desk.text), *given]
+            return [*self._packed(values), *given]
 
+        desk = self._desk
         options: dict[str, Any] = dict(self.options)
-        return AppChain(Parts(lambda: desk.connected().tasks, data, self.queue, options, before, collect, shape.result))
+        return AppChain(
+            Parts(lambda: desk.connected().tasks, data, self.queue, options, before, collect, self.shape.result)
+        )
 
     async def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        values, _ = self._packed(args, kwargs, wire=False)
+        values = self.shape.bind(args, kwargs)
         options: dict[str, Any] = dict(self.options)
         if self.dedup is not None and options.get("dedup") is None:
             options["dedup"] = self.dedup(*args, **kwargs)
         return await self._submitting(self._last)(Work("task", self.title, values, options))
 
     async def _last(self, work: Work) -> Handle[R]:
-        tasks, text = self._desk.connected().tasks, self._desk.text
-        data = [self.name, self.shape.to_wire(work.arguments, text=text)]
-        return (await tasks.submit(data, self.queue, **work.options)).read_by(self.shape.result)
+        tasks = self._desk.connected().tasks
+        handle = await tasks.submit(self._packed(work.arguments), self.queue, **work.options)
+        return handle.read_by(self.shape.result)
 
-    def _packed(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, wire: bool = True
-    ) -> tuple[dict[str, Any], list[Any]]:
-        values = self.shape.bind(args, kwargs)
-        return values, [self.name, self.shape.to_wire(values, text=self._desk.text)] if wire else []
+    def _packed(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """Return the data of a task with these arguments."""
+        return [self.name, self.shape.to_wire(arguments, text=self._desk.text)]
 
 
 class AppChain(Chain[T_co]):

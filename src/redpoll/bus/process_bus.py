@@ -1,4 +1,4 @@
-"""The bus of a process, for libraries whose threads call it and whose processes fork."""
+"""The bus of a process, for programs and libraries whose threads call it and whose processes fork."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from redpoll.blocking.verbs import wait
 from redpoll.bus.bus import Bus, connect
-from redpoll.bus.threads.home import Home
 from redpoll.errors import Closed
 from redpoll.platforms import after_fork
+
+if TYPE_CHECKING:
+    from redpoll.bus.threads.home import Home
 
 __all__ = ["ProcessBus"]
 
@@ -54,6 +56,9 @@ class ProcessBus(Generic[SideT]):
             with self._lock:
                 entered = self._entered
                 if entered is None:
+                    # Imported where it is used: apps on a loop need no thread.
+                    from redpoll.bus.threads.home import Home
+
                     home = Home(connect(self._url, **self._options))
                     home.enter()
                     entered = self._entered = (home, self._make(home.bus))
@@ -63,6 +68,12 @@ class ProcessBus(Generic[SideT]):
     def entered(self) -> bool:
         """True if this process has connected."""
         return self._entered is not None
+
+    @property
+    def is_here(self) -> bool:
+        """True on the event loop of this process's bus."""
+        entered = self._entered
+        return entered is not None and entered[0].handover.is_here
 
     def run(self, method: Callable[Concatenate[SideT, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a coroutine method of the object on the loop, and wait for its result; Ctrl-C cancels it."""
