@@ -43,7 +43,7 @@ class Guest(asyncio.BufferedProtocol):
         self.lost.append(exc)
 
 
-class House:
+class Acceptor:
     """An acceptor that lets in whom `admit` says, and notes who came."""
 
     def __init__(self, admit: Callable[[Address], bool] = lambda _: True) -> None:
@@ -73,9 +73,9 @@ def anywhere(_: Address) -> None:
 
 @contextlib.asynccontextmanager
 async def listening(
-    *hosts: str, port: int = 0, house: House | None = None, check: Callable[[Address], object] = anywhere
+    *hosts: str, port: int = 0, acceptor: Acceptor | None = None, check: Callable[[Address], object] = anywhere
 ) -> AsyncIterator[Listener]:
-    listener = Listener(house or House(), asyncio.get_running_loop(), backlog=100)
+    listener = Listener(acceptor or Acceptor(), asyncio.get_running_loop(), backlog=100)
     await listener.open(hosts, port, check)
     listener.accept()
     try:
@@ -83,7 +83,7 @@ async def listening(
     finally:
         listener.close()
         await within(listener.wait_closed())
-        for guest in house.guests if house is not None else ():
+        for guest in acceptor.guests if acceptor is not None else ():
             if guest.transport is not None:
                 guest.transport.abort()
                 await until(partial(len, guest.lost), "the end of a connection")
@@ -123,14 +123,14 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "[::1]", "localhost"])
 async def test_host_is_listened_at(host: str) -> None:
     """An IPv4 address, an IPv6 address with or without brackets, and a name are listened at."""
-    house = House()
-    async with listening(host, house=house) as listener:
+    acceptor = Acceptor()
+    async with listening(host, acceptor=acceptor) as listener:
         for address in listener.addresses:
             assert not address.is_name
             assert address.port == listener.port > 0
             with dialled(address):
-                await until(lambda: house.present == len(house.asked) > 0, "a guest")
-        assert {remote.host for remote in house.asked} == {address.host for address in listener.addresses}
+                await until(lambda: acceptor.present == len(acceptor.asked) > 0, "a guest")
+        assert {remote.host for remote in acceptor.asked} == {address.host for address in listener.addresses}
 
 
 async def test_a_loop_that_has_no_readers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,10 +140,10 @@ async def test_a_loop_that_has_no_readers(monkeypatch: pytest.MonkeyPatch) -> No
         raise NotImplementedError
 
     monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", refuse, raising=False)
-    house = House()
-    async with listening("127.0.0.1", house=house) as listener:
+    acceptor = Acceptor()
+    async with listening("127.0.0.1", acceptor=acceptor) as listener:
         with dialled(listener.addresses[0]), dialled(listener.addresses[0]):
-            await until(lambda: house.present == 2, "two guests")
+            await until(lambda: acceptor.present == 2, "two guests")
         address = listener.addresses[0]
     with pytest.raises(ConnectionRefusedError), dialled(address):
         pass
@@ -282,11 +282,11 @@ async def test_check_sees_addresses_and_not_names(monkeypatch: pytest.MonkeyPatc
 async def test_unix_socket_is_listened_at_and_removed(tmp_path: Path) -> None:
     """A unix socket takes connections, all of one host, and its file is gone after closing."""
     path = tmp_path / "s"
-    house = House()
-    async with listening(f"unix:{path}", house=house) as listener:
+    acceptor = Acceptor()
+    async with listening(f"unix:{path}", acceptor=acceptor) as listener:
         with dialled(listener.addresses[0]):
-            await until(lambda: house.present, "a guest")
-        assert house.asked == [Address("unix", "")]
+            await until(lambda: acceptor.present, "a guest")
+        assert acceptor.asked == [Address("unix", "")]
     assert not path.exists()
 
 
@@ -296,10 +296,10 @@ async def test_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     assert stat.S_ISSOCK(path.stat().st_mode)
-    house = House()
-    async with listening(f"unix:{path}", house=house) as listener:
+    acceptor = Acceptor()
+    async with listening(f"unix:{path}", acceptor=acceptor) as listener:
         with dialled(listener.addresses[0]):
-            await until(lambda: house.present, "a guest")
+            await until(lambda: acceptor.present, "a guest")
 
 
 async def test_living_unix_socket_stays(tmp_path: Path) -> None:
@@ -390,20 +390,20 @@ async def test_failure_gives_all_back(tmp_path: Path) -> None:
 
 async def test_stranger_is_turned_away() -> None:
     """A connection that is not admitted is closed without a byte, and the next one is judged anew."""
-    house = House(admit=lambda _: len(house.asked) > 1)
-    async with listening("127.0.0.1", house=house) as listener:
+    acceptor = Acceptor(admit=lambda _: len(acceptor.asked) > 1)
+    async with listening("127.0.0.1", acceptor=acceptor) as listener:
         first = await RawLink.dial("127.0.0.1", listener.port)
         with pytest.raises(DisconnectedError) as caught:
             await first.read(1)
         assert caught.value.read == b""
         first.close()
         with dialled(listener.addresses[0]):
-            await until(lambda: house.present == 1, "the second guest")
+            await until(lambda: acceptor.present == 1, "the second guest")
 
 
 async def test_inproc_stranger_is_turned_away() -> None:
     """A link inside the process is admitted like any other."""
-    async with listening("inproc:strict", house=House(admit=lambda _: False)):
+    async with listening("inproc:strict", acceptor=Acceptor(admit=lambda _: False)):
         with pytest.raises(DialFailed) as caught:
             inproc.connect(Address("inproc", "strict"), Guest, asyncio.get_running_loop())
         assert str(caught.value) == "cannot connect to inproc:strict: its node accepts no more links"
@@ -411,11 +411,11 @@ async def test_inproc_stranger_is_turned_away() -> None:
 
 async def test_accepted_sockets_are_tuned() -> None:
     """Each accepted TCP connection has no delay for small frames, and the system's own probes."""
-    house = House()
-    async with listening("127.0.0.1", house=house) as listener:
+    acceptor = Acceptor()
+    async with listening("127.0.0.1", acceptor=acceptor) as listener:
         with dialled(listener.addresses[0]):
-            await until(lambda: house.present, "a guest")
-        transport = house.guests[0].transport
+            await until(lambda: acceptor.present, "a guest")
+        transport = acceptor.guests[0].transport
         assert transport is not None
         sock = transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
@@ -424,20 +424,20 @@ async def test_accepted_sockets_are_tuned() -> None:
 
 async def test_nobody_is_accepted_before_accept() -> None:
     """Between `open` and `accept` connections wait in the backlog."""
-    house = House()
-    listener = Listener(house, asyncio.get_running_loop(), backlog=100)
+    acceptor = Acceptor()
+    listener = Listener(acceptor, asyncio.get_running_loop(), backlog=100)
     await listener.open(("127.0.0.1",), 0, anywhere)
     with dialled(listener.addresses[0]):
         for _ in range(10):
             await asyncio.sleep(0)
-        assert not house.asked
+        assert not acceptor.asked
         listener.accept()
-        await until(lambda: house.present, "a guest")
+        await until(lambda: acceptor.present, "a guest")
     listener.close()
-    transport = house.guests[0].transport
+    transport = acceptor.guests[0].transport
     assert transport is not None
     transport.abort()
-    await until(lambda: house.guests[0].lost, "the end of the connection")
+    await until(lambda: acceptor.guests[0].lost, "the end of the connection")
 
 
 class Exhausted(socket.socket):
@@ -465,15 +465,15 @@ def exhausted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("exhausted")
 async def test_exhaustion_is_a_pause(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Without file descriptors accepting pauses, with a warning, and goes on when there are some again."""
-    house = House()
-    async with listening("127.0.0.1", house=house) as listener:
+    acceptor = Acceptor()
+    async with listening("127.0.0.1", acceptor=acceptor) as listener:
         with dialled(listener.addresses[0]):
             await until(lambda: caplog.messages, "a warning")
             where = listener.addresses[0]
             assert caplog.messages[0] == f"cannot accept at {where}: Too many open files; retrying in 0.01 s"
-            assert not house.asked
+            assert not acceptor.asked
             monkeypatch.setattr(Exhausted, "over", True)
-            await until(lambda: house.present, "a guest")
+            await until(lambda: acceptor.present, "a guest")
 
 
 @pytest.mark.usefixtures("exhausted")
@@ -494,36 +494,36 @@ async def test_connection_that_ends_while_accepted(monkeypatch: pytest.MonkeyPat
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     monkeypatch.setattr("redpoll.transport.listen.tune", fail)
-    house = House()
-    async with listening("127.0.0.1", house=house) as listener:
+    acceptor = Acceptor()
+    async with listening("127.0.0.1", acceptor=acceptor) as listener:
         with dialled(listener.addresses[0]) as sock:
-            await until(lambda: house.guests and house.guests[0].lost, "the end of the connection")
+            await until(lambda: acceptor.guests and acceptor.guests[0].lost, "the end of the connection")
             sock.setblocking(False)
             await until(lambda: ended(sock), "the end at the other side")
-        assert house.present == 0
+        assert acceptor.present == 0
 
 
 async def test_closing_amid_connections_leaves_none_behind() -> None:
     """Whatever moment it is closed at, each connection has been accepted, or was never."""
     for turns in range(6):
-        house = House()
-        async with listening("127.0.0.1", house=house) as listener:
+        acceptor = Acceptor()
+        async with listening("127.0.0.1", acceptor=acceptor) as listener:
             clients = [dialled(listener.addresses[0]) for _ in range(5)]
             for _ in range(turns):
                 await asyncio.sleep(0)
             listener.close()
             await within(listener.wait_closed())
-            assert len(house.asked) == len(house.guests)
-            await until(house.all_present, "their transports")
+            assert len(acceptor.asked) == len(acceptor.guests)
+            await until(acceptor.all_present, "their transports")
         for client in clients:
             client.close()
 
 
 async def test_burst_is_accepted_whole() -> None:
     """More connections than are accepted in one turn are all accepted."""
-    house = House()
-    async with listening("127.0.0.1", house=house) as listener:
+    acceptor = Acceptor()
+    async with listening("127.0.0.1", acceptor=acceptor) as listener:
         clients = [dialled(listener.addresses[0]) for _ in range(90)]
-        await until(lambda: house.present == 90, "all guests")
+        await until(lambda: acceptor.present == 90, "all guests")
         for client in clients:
             client.close()

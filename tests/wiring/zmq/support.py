@@ -12,10 +12,10 @@ from redpoll.wiring import zmq as pyzmq
 from redpoll.wiring.directory import Directory
 from redpoll.wiring.zmq import Wires
 
-__all__ = ["Lodger", "address", "directory", "loop", "pair", "waits"]
+__all__ = ["Resident", "address", "directory", "loop", "pair", "waits"]
 
 
-class Lodger:
+class Resident:
     """Keeps the loop thread running."""
 
     async def evict(self, patience: float) -> None:
@@ -31,12 +31,12 @@ class Lodger:
 @contextlib.contextmanager
 def loop() -> Iterator[Callable[..., Any]]:
     """Keep the loop thread, for as long as a block; what calls a function there, and awaits what it returns."""
-    lodger = Lodger()
-    thread = enter(lodger)
+    resident = Resident()
+    thread = enter(resident)
     try:
         yield thread.handover.run
     finally:
-        thread.see_off(lodger, lambda: lodger.evict(0))
+        thread.see_off(resident, lambda: resident.evict(0))
 
 
 @contextlib.contextmanager

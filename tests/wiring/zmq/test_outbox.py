@@ -55,7 +55,7 @@ class Exchange:
             self.changed.set()
 
 
-class Lodger:
+class Resident:
     async def evict(self, patience: float) -> None:
         """Nothing runs."""
 
@@ -68,10 +68,10 @@ class Lodger:
 
 @pytest.fixture
 def thread() -> Iterator[LoopThread]:
-    lodger = Lodger()
-    thread = enter(lodger)
+    resident = Resident()
+    thread = enter(resident)
     yield thread
-    thread.see_off(lodger, lambda: lodger.evict(0))
+    thread.see_off(resident, lambda: resident.evict(0))
 
 
 @pytest.fixture

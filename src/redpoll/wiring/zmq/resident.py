@@ -184,7 +184,7 @@ class WiringResident:
                 self.inbox.close()
                 self._closing.set()
 
-    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
+    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # as `Resident` declares it
         """Close, as the program ends; it was evicted before."""
         self.close(0)
 
