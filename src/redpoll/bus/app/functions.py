@@ -208,6 +208,8 @@ class AppTask(Function, Generic[P, R, C]):
 
         Raises:
             UsageError: The app is not started.
+
+        Cancelled, it withdraws a task that waits for room in the queue; a task that was sent may be in the queue.
         """
         handle: Handle[R] = await self._send(args, kwargs)
         return handle
@@ -242,6 +244,9 @@ class AppTask(Function, Generic[P, R, C]):
 
         ``await resize.chain("a.png").then(publish, to="web").submit()``. The tasks of a chain go neither through the
         middleware of submitting nor through `dedup`; their options are those of `prepare`, beside a timeout.
+
+        Raises:
+            TypeError: The function has no such arguments, or a task in a chain has no such option.
         """
         return self._made(self.shape.bind(args, kwargs), [], (), False)
 
@@ -303,7 +308,7 @@ class AppChain(Chain[T_co]):
             **kwargs: The same by name.
 
         Raises:
-            TypeError: It has not such arguments, or an option that a chain has not.
+            TypeError: The function has no such arguments, or a task in a chain has no such option.
         """
         return task._after((self,), False, False, args, kwargs)
 
@@ -369,7 +374,7 @@ class AppCall(Function, Generic[P, R, C]):
         return value
 
     async def cast(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call it at a server, without an answer; done when a queue has it."""
+        """Call it at a server, without an answer; done when a queue has it. Cancelled, the call may be made nevertheless."""
         work = Work("call", self.title, self.shape.bind(args, kwargs), dict(self.options))
         await self._submitting(self._last_cast)(work)
 

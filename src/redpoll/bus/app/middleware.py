@@ -32,7 +32,7 @@ class Work:
 
 
 Proceed = Callable[[Work], Awaitable[Any]]
-"""Goes on to the next middleware, and in the end to the function or the bus; returns what that returned."""
+"""Calls the next middleware, and in the end the function or the bus; returns the result of that."""
 
 
 class Middleware:
