@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from redpoll import Address, Node
 from redpoll.cli.wiring_view import FORMATS, Graph, draw, look
-from redpoll.wiring import GLOBAL, Wiring
-from redpoll.wiring import protocol as words
+from redpoll.wiring import GLOBAL, Wiring, protocol
 from redpoll.wiring.directory import Directory
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.tokens import token_bytes
@@ -256,15 +255,15 @@ async def test_owners_are_asked() -> None:
     asked: list[dict[str, Any]] = []
 
     def wiring(message: Any) -> bytes:
-        assert message.header == words.WORD
-        asked.append(words.decode(message.data))
-        return words.encode({"queues": [{"name": "Q", "scope": "global"}]})
+        assert message.header == protocol.WORD
+        asked.append(protocol.decode(message.data))
+        return protocol.encode({"queues": [{"name": "Q", "scope": "global"}]})
 
     def other(message: Any) -> bytes:
         return b"\xc1"
 
     def refusing(message: Any) -> bytes:
-        return words.encode({"error": "WiringError", "arguments": []})
+        return protocol.encode({"error": "WiringError", "arguments": []})
 
     nobody = Address("tcp", "127.0.0.1", free_port())
     async with make(wiring) as one, make(other) as two, make(refusing) as three, Node(listen=False) as node:

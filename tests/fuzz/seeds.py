@@ -18,9 +18,9 @@ from uuid import UUID
 
 from redpoll import Address
 from redpoll.serializers import pickle
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 from redpoll.wiring.directory.entries import Entry
-from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from redpoll.wiring.directory.table import LookupResult, Outcome, RegistrationResult
 from tests.fuzz.catalogue import CORPUS
 from tests.fuzz.targets import certificates, directory, link, pickle_data
 from tests.fuzz.targets.parser import ANNOUNCED, ASKING, BARE, FLAT, LEAVING, PLAIN, TAKES_ALL, ZEROS_BEHIND
@@ -392,27 +392,30 @@ def _words() -> dict[str, bytes]:
     place = Address.parse("127.0.0.1:4000")
     entry = Entry("exchange", "PRICES", place, "balance", bytes(range(16)), 7, suspect=True)
     item = Entry(*entry.key, place, entry.style, entry.identity)
-    seen = Seen(5, entry, True)
+    seen = LookupResult(5, entry, True)
     found: dict[str, tuple[str, bytes]] = {
-        "hello": ("hello", words.HELLO.say(words.Hello(1, bytes(16), 2**64 - 1, b"token"))),
+        "hello": ("hello", protocol.HELLO.say(protocol.Hello(1, bytes(16), 2**64 - 1, b"token"))),
         "hello-of-another-version": ("hello", b"\x91\x09"),
         "hello-without-a-token": ("hello", b"\x93\x01\xc4\x10" + bytes(16) + b"\x01"),
-        "names": ("keys", words.LOOKUP.say([("queue", "Q"), entry.key])),
-        "name-too-long": ("keys", words.LOOKUP.say([("queue", "x" * 256)])),
-        "names-too-many": ("keys", words.LOOKUP.say([("queue", "Q")] * 257)),
-        "registration": ("items", words.REGISTER.say([item, replace(item, style=None, identity=None)])),
+        "names": ("keys", protocol.LOOKUP.say([("queue", "Q"), entry.key])),
+        "name-too-long": ("keys", protocol.LOOKUP.say([("queue", "x" * 256)])),
+        "names-too-many": ("keys", protocol.LOOKUP.say([("queue", "Q")] * 257)),
+        "registration": ("items", protocol.REGISTER.say([item, replace(item, style=None, identity=None)])),
         "registration-nowhere": ("items", b"\x91\x95\xa5queue\xa1Q\xa4nope\xc0\xc0"),
-        "count": ("count", words.RENEW.say(10_000)),
-        "count-unknown": ("count", words.RENEW.say(None)),
-        "place": ("place", words.LIST.say(entry.key)),
-        "place-first": ("place", words.LIST.say(None)),
-        "news": ("news", words.NEWS.say(words.News(True, [(entry.key, seen), (("queue", "Q"), Seen(6, None, False))]))),
-        "welcome": ("welcome", words.HELLO.reply(words.Welcome(1, 15.0, 0.5, True, "127.0.0.1"))),
-        "welcome-without-an-end": ("welcome", words.say([1, float("inf"), 0, True, ""])),
-        "refused": ("welcome", words.say_problem("token", "the directory wants a token")),
-        "verdicts": ("verdicts", words.REGISTER.reply([Verdict(each, 0.5, 10) for each in Outcome])),
-        "sights": ("sights", words.LOOKUP.reply([seen, None])),
-        "entries": ("entries", words.LIST.reply([entry, Entry("queue", "Q", place, static=True)])),
+        "count": ("count", protocol.RENEW.say(10_000)),
+        "count-unknown": ("count", protocol.RENEW.say(None)),
+        "place": ("place", protocol.LIST.say(entry.key)),
+        "place-first": ("place", protocol.LIST.say(None)),
+        "news": (
+            "news",
+            protocol.NEWS.say(protocol.News(True, [(entry.key, seen), (("queue", "Q"), LookupResult(6, None, False))])),
+        ),
+        "welcome": ("welcome", protocol.HELLO.reply(protocol.Welcome(1, 15.0, 0.5, True, "127.0.0.1"))),
+        "welcome-without-an-end": ("welcome", protocol.say([1, float("inf"), 0, True, ""])),
+        "refused": ("welcome", protocol.say_problem("token", "the directory wants a token")),
+        "results": ("results", protocol.REGISTER.reply([RegistrationResult(each, 0.5, 10) for each in Outcome])),
+        "lookups": ("lookups", protocol.LOOKUP.reply([seen, None])),
+        "entries": ("entries", protocol.LIST.reply([entry, Entry("queue", "Q", place, static=True)])),
     }
     numbers = {kind: number for number, kind in enumerate(directory.KINDS)}
     return {name: bytes([numbers[kind]]) + data for name, (kind, data) in found.items()}

@@ -16,14 +16,14 @@ from redpoll.address import Address
 from redpoll.errors import ProtocolError, RedpollError
 from redpoll.message import Message
 from redpoll.node import Node
-from redpoll.wiring import protocol as words
+from redpoll.wiring import protocol
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.network import greet
 
 __all__ = ["FORMATS", "Graph", "Item", "Pipe", "Process", "draw", "look"]
 
 #: The word that asks a wiring to describe itself.
-_DESCRIBE: Final = words.encode({"word": "describe"})
+_DESCRIBE: Final = protocol.encode({"word": "describe"})
 
 #: Maximum owners asked at a time.
 _AT_ONCE: Final = 16
@@ -149,8 +149,8 @@ async def _described(
     try:
         if token is not None:
             await greet(node, place, node.identity, token, timeout)
-        answer = await node.request(Message(_DESCRIBE, place, header=words.WORD), timeout=timeout, dial="once")
-        said = words.decode(answer.data)
+        answer = await node.request(Message(_DESCRIBE, place, header=protocol.WORD), timeout=timeout, dial="once")
+        said = protocol.decode(answer.data)
     except ProtocolError:
         return "what it said cannot be read"
     except RedpollError as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from redpoll.errors import DecodeError
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 
 __all__ = ["KINDS", "WORDS", "target"]
 
@@ -22,28 +22,30 @@ def _answer(read: Callable[[Any], Any]) -> Callable[[bytes], Any]:
     """Read the value of an answer, or return the answer if it is that there is none."""
 
     def reading(data: bytes) -> Any:
-        answer = words.read_answer(data)
+        answer = protocol.read_answer(data)
         return answer if answer.problem else read(answer.value)
 
     return reading
 
 
 def _told(say: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    return lambda said: words.say_problem(said.problem, said.text) if isinstance(said, words.Answer) else say(said)
+    return lambda said: (
+        protocol.say_problem(said.problem, said.text) if isinstance(said, protocol.Answer) else say(said)
+    )
 
 
 #: By the first byte of the input.
 KINDS: dict[str, _Kind] = {
-    "hello": _Kind(words.HELLO.read, words.HELLO.say),
-    "keys": _Kind(words.LOOKUP.read, words.LOOKUP.say),
-    "items": _Kind(words.REGISTER.read, words.REGISTER.say),
-    "count": _Kind(words.RENEW.read, words.RENEW.say),
-    "place": _Kind(words.LIST.read, words.LIST.say),
-    "news": _Kind(words.NEWS.read, words.NEWS.say),
-    "welcome": _Kind(_answer(words.HELLO.result), _told(words.HELLO.reply)),
-    "verdicts": _Kind(_answer(words.REGISTER.result), _told(words.REGISTER.reply)),
-    "sights": _Kind(_answer(words.LOOKUP.result), _told(words.LOOKUP.reply)),
-    "entries": _Kind(_answer(words.LIST.result), _told(words.LIST.reply)),
+    "hello": _Kind(protocol.HELLO.read, protocol.HELLO.say),
+    "keys": _Kind(protocol.LOOKUP.read, protocol.LOOKUP.say),
+    "items": _Kind(protocol.REGISTER.read, protocol.REGISTER.say),
+    "count": _Kind(protocol.RENEW.read, protocol.RENEW.say),
+    "place": _Kind(protocol.LIST.read, protocol.LIST.say),
+    "news": _Kind(protocol.NEWS.read, protocol.NEWS.say),
+    "welcome": _Kind(_answer(protocol.HELLO.result), _told(protocol.HELLO.reply)),
+    "results": _Kind(_answer(protocol.REGISTER.result), _told(protocol.REGISTER.reply)),
+    "lookups": _Kind(_answer(protocol.LOOKUP.result), _told(protocol.LOOKUP.reply)),
+    "entries": _Kind(_answer(protocol.LIST.result), _told(protocol.LIST.reply)),
 }
 
 WORDS = (
@@ -65,7 +67,7 @@ def target(data: bytes) -> None:
         said = kind.read(data[1:])
     except DecodeError:
         return
-    if isinstance(said, words.Hello) and said.version != words.VERSION:
+    if isinstance(said, protocol.Hello) and said.version != protocol.VERSION:
         # No more of it is read.
         return
     assert kind.read(kind.say(said)) == said

@@ -13,7 +13,7 @@ from redpoll import TLS, Address, Closed, ConfigError, Received, RedpollError, T
 from redpoll.errors import DirectoryUnavailable, NameTaken, NotAuthorized, WiringError
 from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.server import Directory
@@ -607,11 +607,11 @@ async def test_closing_while_it_is_met() -> None:
 
     async def handler(message: Received[bytes]) -> bytes:
         heard.append(message.header)
-        if message.header == words.REGISTER.header:
+        if message.header == protocol.REGISTER.header:
             register.set()
             await asyncio.Event().wait()
-        welcome = words.Welcome(words.VERSION, LONG, 0.0, True, "127.0.0.1")
-        return words.HELLO.reply(welcome) if message.header == words.HELLO.header else words.say(None)
+        welcome = protocol.Welcome(protocol.VERSION, LONG, 0.0, True, "127.0.0.1")
+        return protocol.HELLO.reply(welcome) if message.header == protocol.HELLO.header else protocol.say(None)
 
     async with make(handler, slots=4) as node:
         one = use(node.address)
@@ -619,7 +619,7 @@ async def test_closing_while_it_is_met() -> None:
         one._desired.register(Entry("queue", "Q", HERE, None, OWNER))
         await within(register.wait())
         await within(one.close())
-        await until(lambda: heard[-1] == words.BYE.header, "the goodbye")
+        await until(lambda: heard[-1] == protocol.BYE.header, "the goodbye")
         await node.stop(0)
 
 

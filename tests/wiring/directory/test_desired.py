@@ -11,13 +11,13 @@ from redpoll import RedpollError
 from redpoll.wiring.directory import desired as module
 from redpoll.wiring.directory.desired import DesiredState, Standing
 from redpoll.wiring.directory.entries import Entry, Key
-from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from redpoll.wiring.directory.table import LookupResult, Outcome, RegistrationResult
 from tests.wiring.directory.support import HERE, OWNER, THERE, entry
 
 E: Key = ("exchange", "E")
 ITEM = Entry(*E, HERE, "distribute", OWNER)
-YES = Verdict(Outcome.REGISTERED)
-NO = Verdict(Outcome.TAKEN)
+YES = RegistrationResult(Outcome.REGISTERED)
+NO = RegistrationResult(Outcome.TAKEN)
 
 
 def ignore(_: object) -> None:
@@ -72,11 +72,11 @@ def test_who_watches_is_told_once() -> None:
     watch, new = desired.watch(E, told.append)
     assert new
     assert not watch.known
-    desired.saw(E, Seen(5, entry(), True))
-    desired.saw(E, Seen(6, entry(), True))
-    desired.saw(E, Seen(4, None, True))
-    desired.saw(E, Seen(7, entry(address=THERE), True))
-    desired.saw(("queue", "E"), Seen(8, None, True))
+    desired.saw(E, LookupResult(5, entry(), True))
+    desired.saw(E, LookupResult(6, entry(), True))
+    desired.saw(E, LookupResult(4, None, True))
+    desired.saw(E, LookupResult(7, entry(address=THERE), True))
+    desired.saw(("queue", "E"), LookupResult(8, None, True))
     assert told == [entry(), entry(address=THERE)]
     assert (watch.known, watch.entry) == (True, entry(address=THERE))
 
@@ -86,15 +86,15 @@ def test_what_is_not_known_yet_is_not_told() -> None:
     told: list[Entry | None] = []
     desired = DesiredState(ignore)
     desired.watch(E, told.append)
-    desired.saw(E, Seen(1, entry(), True))
+    desired.saw(E, LookupResult(1, entry(), True))
     desired.begin()
     assert desired.unseen == [E]
-    desired.saw(E, Seen(1, None, False))
+    desired.saw(E, LookupResult(1, None, False))
     assert told == [entry()]
     assert desired.unseen == []
-    desired.saw(E, Seen(2, entry(), True))
+    desired.saw(E, LookupResult(2, entry(), True))
     assert told == [entry()]
-    desired.saw(E, Seen(3, None, True))
+    desired.saw(E, LookupResult(3, None, True))
     assert told == [entry(), None]
 
 
@@ -105,7 +105,7 @@ def test_several_watch_one_name() -> None:
     two: list[Entry | None] = []
     desired = DesiredState(ended.append)
     first, _ = desired.watch(E, one.append)
-    desired.saw(E, Seen(1, entry(), True))
+    desired.saw(E, LookupResult(1, entry(), True))
     second, new = desired.watch(E, two.append)
     assert not new
     desired.remind(second)
@@ -113,12 +113,12 @@ def test_several_watch_one_name() -> None:
     first.cancel()
     first.cancel()
     assert ended == []
-    desired.saw(E, Seen(2, None, True))
+    desired.saw(E, LookupResult(2, None, True))
     second.cancel()
     assert (one, two) == ([entry()], [entry(), None])
     assert (ended, desired.watched) == ([E], [])
     desired.remind(second)
-    desired.saw(E, Seen(3, entry(), True))
+    desired.saw(E, LookupResult(3, entry(), True))
     assert two == [entry(), None]
 
 
@@ -128,7 +128,7 @@ def test_a_watch_that_another_ends() -> None:
     told: list[Entry | None] = []
     desired.watch(E, lambda _: second.cancel())
     second, _ = desired.watch(E, told.append)
-    desired.saw(E, Seen(1, entry(), True))
+    desired.saw(E, LookupResult(1, entry(), True))
     assert told == []
 
 
@@ -143,7 +143,7 @@ def test_a_callback_that_raises(caplog: pytest.LogCaptureFixture) -> None:
     desired.watch(E, fail)
     desired.watch(E, told.append)
     with caplog.at_level(logging.ERROR, "redpoll.wiring"):
-        desired.saw(E, Seen(1, entry(), True))
+        desired.saw(E, LookupResult(1, entry(), True))
     assert told == [entry()]
     assert "exchange 'E'" in caplog.text
 

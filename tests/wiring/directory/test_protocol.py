@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from redpoll import Address, DecodeError
 from redpoll.serializers import msgpack
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 from redpoll.wiring.directory.entries import Entry
-from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from redpoll.wiring.directory.table import LookupResult, Outcome, RegistrationResult
 
 CLIENT = b"c" * 16
 
@@ -27,88 +27,88 @@ ENTRIES = st.builds(
     lambda key, *rest: Entry(key[0], key[1], *rest),
     *(KEYS, ADDRESSES, STYLES, IDENTITIES, st.integers(0, 2**64 - 1), st.booleans(), st.booleans()),
 )
-SIGHTS = st.builds(Seen, st.integers(0, 2**64 - 1), st.none() | ENTRIES, st.booleans())
-VERDICTS = st.builds(Verdict, st.sampled_from(Outcome), st.none() | st.floats(0, 1e6), st.integers(0, 10_000))
+LOOKUPS = st.builds(LookupResult, st.integers(0, 2**64 - 1), st.none() | ENTRIES, st.booleans())
+RESULTS = st.builds(RegistrationResult, st.sampled_from(Outcome), st.none() | st.floats(0, 1e6), st.integers(0, 10_000))
 ITEMS = st.builds(lambda key, *rest: Entry(key[0], key[1], *rest), KEYS, ADDRESSES, STYLES, IDENTITIES)
 
 
 def answered(data: bytes) -> Any:
     """The value of an answer that is one."""
-    answer = words.read_answer(data)
+    answer = protocol.read_answer(data)
     assert (answer.problem, answer.text) == ("", "")
     return answer.value
 
 
-@given(st.lists(KEYS), st.lists(ITEMS), st.lists(VERDICTS), st.lists(st.none() | SIGHTS), st.lists(ENTRIES))
+@given(st.lists(KEYS), st.lists(ITEMS), st.lists(RESULTS), st.lists(st.none() | LOOKUPS), st.lists(ENTRIES))
 def test_round_trips(
-    keys: list[Any], items: list[Any], verdicts: list[Any], sights: list[Any], entries: list[Any]
+    keys: list[Any], items: list[Any], results: list[Any], lookups: list[Any], entries: list[Any]
 ) -> None:
     """What is said is read."""
-    assert words.LOOKUP.read(words.LOOKUP.say(keys)) == keys
-    assert words.REGISTER.read(words.REGISTER.say(items)) == items
-    assert words.REGISTER.result(answered(words.REGISTER.reply(verdicts))) == verdicts
-    assert words.LOOKUP.result(answered(words.LOOKUP.reply(sights))) == sights
-    assert words.LIST.result(answered(words.LIST.reply(entries))) == entries
+    assert protocol.LOOKUP.read(protocol.LOOKUP.say(keys)) == keys
+    assert protocol.REGISTER.read(protocol.REGISTER.say(items)) == items
+    assert protocol.REGISTER.result(answered(protocol.REGISTER.reply(results))) == results
+    assert protocol.LOOKUP.result(answered(protocol.LOOKUP.reply(lookups))) == lookups
+    assert protocol.LIST.result(answered(protocol.LIST.reply(entries))) == entries
 
 
-@given(st.lists(st.tuples(KEYS, SIGHTS)), st.booleans())
+@given(st.lists(st.tuples(KEYS, LOOKUPS)), st.booleans())
 def test_news_round_trip(news: list[Any], again: bool) -> None:
     """So are news, with the wish that a client says hello again."""
-    assert words.NEWS.read(words.NEWS.say(words.News(again, news))) == (again, news)
+    assert protocol.NEWS.read(protocol.NEWS.say(protocol.News(again, news))) == (again, news)
 
 
 def test_meeting_round_trips() -> None:
     """So are hello, welcome and the rest."""
-    hello = words.Hello(words.VERSION, CLIENT, 7, b"token")
-    assert words.HELLO.read(words.HELLO.say(hello)) == hello
-    welcome = words.Welcome(1, 15.0, 2.5, True, "127.0.0.1")
-    assert words.HELLO.result(answered(words.HELLO.reply(welcome))) == welcome
-    assert words.RENEW.read(msgpack.encode(5)) == 5
-    assert words.LIST.read(msgpack.encode(None)) is None
-    assert words.LIST.read(msgpack.encode(["queue", "Q"])) == ("queue", "Q")
-    assert words.read_answer(words.say_problem("token", "wrong")) == words.Answer(None, "token", "wrong")
+    hello = protocol.Hello(protocol.VERSION, CLIENT, 7, b"token")
+    assert protocol.HELLO.read(protocol.HELLO.say(hello)) == hello
+    welcome = protocol.Welcome(1, 15.0, 2.5, True, "127.0.0.1")
+    assert protocol.HELLO.result(answered(protocol.HELLO.reply(welcome))) == welcome
+    assert protocol.RENEW.read(msgpack.encode(5)) == 5
+    assert protocol.LIST.read(msgpack.encode(None)) is None
+    assert protocol.LIST.read(msgpack.encode(["queue", "Q"])) == ("queue", "Q")
+    assert protocol.read_answer(protocol.say_problem("token", "wrong")) == protocol.Answer(None, "token", "wrong")
 
 
 def test_a_hello_of_another_version() -> None:
     """Of a version that is not spoken here no more is read than which it is."""
-    assert words.HELLO.read(msgpack.encode([9, {"what": "ever"}])).version == 9
+    assert protocol.HELLO.read(msgpack.encode([9, {"what": "ever"}])).version == 9
 
 
-BATCH = [["queue", "Q"]] * (words.BATCH + 1)
+BATCH = [["queue", "Q"]] * (protocol.BATCH + 1)
 ITEM = ["queue", "Q", "127.0.0.1:1", None, None]
 
 
 @pytest.mark.parametrize(
     ("read", "value"),
     [
-        (words.HELLO.read, []),
-        (words.HELLO.read, ["1"]),
-        (words.HELLO.read, [1, CLIENT, 1]),
-        (words.HELLO.read, [1, b"short", 1, b""]),
-        (words.HELLO.read, [1, CLIENT, -1, b""]),
-        (words.HELLO.read, [1, CLIENT, True, b""]),
-        (words.HELLO.read, [1, CLIENT, 1, "text"]),
-        (words.HELLO.read, [1, CLIENT, 1, b"x" * 1025]),
-        (words.LOOKUP.read, {}),
-        (words.LOOKUP.read, BATCH),
-        (words.LOOKUP.read, [["topic", "Q"]]),
-        (words.LOOKUP.read, [["queue", "x" * 256]]),
-        (words.LOOKUP.read, [["queue", b"Q"]]),
-        (words.LOOKUP.read, [["queue", "Q", 1]]),
-        (words.LOOKUP.read, [5]),
-        (words.REGISTER.read, [ITEM[:-1]]),
-        (words.REGISTER.read, [[*ITEM[:2], "nowhere", None, None]]),
-        (words.REGISTER.read, [[*ITEM[:2], 5, None, None]]),
-        (words.REGISTER.read, [[*ITEM[:3], 5, None]]),
-        (words.REGISTER.read, [[*ITEM[:4], b"short"]]),
-        (words.REGISTER.read, [ITEM] * (words.BATCH + 1)),
-        (words.RENEW.read, "5"),
-        (words.LIST.read, "Q"),
-        (words.read_answer, []),
-        (words.read_answer, [None, "problem"]),
-        (words.NEWS.read, [True]),
-        (words.NEWS.read, [False, [["queue", "Q"]]]),
-        (words.NEWS.read, [False, [["queue", "Q", [1, ["queue"], True]]]]),
+        (protocol.HELLO.read, []),
+        (protocol.HELLO.read, ["1"]),
+        (protocol.HELLO.read, [1, CLIENT, 1]),
+        (protocol.HELLO.read, [1, b"short", 1, b""]),
+        (protocol.HELLO.read, [1, CLIENT, -1, b""]),
+        (protocol.HELLO.read, [1, CLIENT, True, b""]),
+        (protocol.HELLO.read, [1, CLIENT, 1, "text"]),
+        (protocol.HELLO.read, [1, CLIENT, 1, b"x" * 1025]),
+        (protocol.LOOKUP.read, {}),
+        (protocol.LOOKUP.read, BATCH),
+        (protocol.LOOKUP.read, [["topic", "Q"]]),
+        (protocol.LOOKUP.read, [["queue", "x" * 256]]),
+        (protocol.LOOKUP.read, [["queue", b"Q"]]),
+        (protocol.LOOKUP.read, [["queue", "Q", 1]]),
+        (protocol.LOOKUP.read, [5]),
+        (protocol.REGISTER.read, [ITEM[:-1]]),
+        (protocol.REGISTER.read, [[*ITEM[:2], "nowhere", None, None]]),
+        (protocol.REGISTER.read, [[*ITEM[:2], 5, None, None]]),
+        (protocol.REGISTER.read, [[*ITEM[:3], 5, None]]),
+        (protocol.REGISTER.read, [[*ITEM[:4], b"short"]]),
+        (protocol.REGISTER.read, [ITEM] * (protocol.BATCH + 1)),
+        (protocol.RENEW.read, "5"),
+        (protocol.LIST.read, "Q"),
+        (protocol.read_answer, []),
+        (protocol.read_answer, [None, "problem"]),
+        (protocol.NEWS.read, [True]),
+        (protocol.NEWS.read, [False, [["queue", "Q"]]]),
+        (protocol.NEWS.read, [False, [["queue", "Q", [1, ["queue"], True]]]]),
     ],
 )
 def test_what_is_none_of_it(read: Callable[[bytes], object], value: object) -> None:
@@ -120,16 +120,16 @@ def test_what_is_none_of_it(read: Callable[[bytes], object], value: object) -> N
 @pytest.mark.parametrize(
     ("read", "value"),
     [
-        (words.HELLO.result, [1]),
-        (words.HELLO.result, [1, 15, 0, True]),
-        (words.HELLO.result, [1, "15", 0, True, "h"]),
-        (words.HELLO.result, [1, 2**64 - 1, 0, True, "h"]),
-        (words.HELLO.result, [1, float("nan"), 0, True, "h"]),
-        (words.REGISTER.result, [[9, None, 0]]),
-        (words.REGISTER.result, [[0, None]]),
-        (words.REGISTER.result, [[0, -1, 0]]),
-        (words.LOOKUP.result, [[]]),
-        (words.LIST.result, [[*ITEM, 1, False]]),
+        (protocol.HELLO.result, [1]),
+        (protocol.HELLO.result, [1, 15, 0, True]),
+        (protocol.HELLO.result, [1, "15", 0, True, "h"]),
+        (protocol.HELLO.result, [1, 2**64 - 1, 0, True, "h"]),
+        (protocol.HELLO.result, [1, float("nan"), 0, True, "h"]),
+        (protocol.REGISTER.result, [[9, None, 0]]),
+        (protocol.REGISTER.result, [[0, None]]),
+        (protocol.REGISTER.result, [[0, -1, 0]]),
+        (protocol.LOOKUP.result, [[]]),
+        (protocol.LIST.result, [[*ITEM, 1, False]]),
     ],
 )
 def test_answers_that_are_none(read: Callable[[Any], object], value: object) -> None:
@@ -139,8 +139,8 @@ def test_answers_that_are_none(read: Callable[[Any], object], value: object) -> 
 
 
 READERS = [
-    *(words.HELLO.read, words.LOOKUP.read, words.REGISTER.read, words.RENEW.read, words.LIST.read),
-    *(words.read_answer, words.NEWS.read),
+    *(protocol.HELLO.read, protocol.LOOKUP.read, protocol.REGISTER.read, protocol.RENEW.read, protocol.LIST.read),
+    *(protocol.read_answer, protocol.NEWS.read),
 ]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 2**64 - 1) | st.floats() | st.text(max_size=5) | st.binary(max_size=20),

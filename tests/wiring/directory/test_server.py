@@ -27,7 +27,7 @@ from redpoll import (
     UsageError,
 )
 from redpoll.serializers import msgpack
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 from redpoll.wiring.directory import server as module
 from redpoll.wiring.directory.entries import Entry, Key, stays_here
 from redpoll.wiring.directory.server import Directory
@@ -55,36 +55,36 @@ class Client:
         self.news: list[tuple[Key, Entry | None]] = []
         self.again = 0
         self._directory = directory.address
-        self._hello = words.Hello(words.VERSION, client or os.urandom(16), run, token)
+        self._hello = protocol.Hello(protocol.VERSION, client or os.urandom(16), run, token)
 
     def _told(self, message: Received[Any]) -> None:
-        assert message.header == words.NEWS.header
-        again, news = words.NEWS.read(message.data)
+        assert message.header == protocol.NEWS.header
+        again, news = protocol.NEWS.read(message.data)
         self.again += again
         self.news += [(key, seen.entry) for key, seen in news]
 
-    async def say(self, word: words.Word, data: bytes = b"") -> words.Answer:
+    async def say(self, word: protocol.Word, data: bytes = b"") -> protocol.Answer:
         """Say a word."""
         answer = await within(self.node.request(Message(data, self._directory, header=word.header)))
-        return words.read_answer(answer.data)
+        return protocol.read_answer(answer.data)
 
-    async def hello(self) -> words.Welcome:
+    async def hello(self) -> protocol.Welcome:
         """Be let in."""
-        answer = await self.say(words.HELLO, words.HELLO.say(self._hello))
+        answer = await self.say(protocol.HELLO, protocol.HELLO.say(self._hello))
         assert not answer.problem, answer
-        welcome: words.Welcome = words.HELLO.result(answer.value)
+        welcome: protocol.Welcome = protocol.HELLO.result(answer.value)
         return welcome
 
     async def register(self, *items: Entry) -> list[Outcome]:
         """Ask for names."""
-        answer = await self.say(words.REGISTER, words.REGISTER.say(items))
+        answer = await self.say(protocol.REGISTER, protocol.REGISTER.say(items))
         assert not answer.problem, answer
-        return [verdict.outcome for verdict in words.REGISTER.result(answer.value)]
+        return [result.outcome for result in protocol.REGISTER.result(answer.value)]
 
-    async def look(self, word: words.Word, *keys: Key) -> list[tuple[Entry | None, bool] | None]:
+    async def look(self, word: protocol.Word, *keys: Key) -> list[tuple[Entry | None, bool] | None]:
         """Look names up, or watch them."""
-        sights = words.LOOKUP.result((await self.say(word, words.LOOKUP.say(keys))).value)
-        return [None if seen is None else (seen.entry, seen.known) for seen in sights]
+        lookups = protocol.LOOKUP.result((await self.say(word, protocol.LOOKUP.say(keys))).value)
+        return [None if seen is None else (seen.entry, seen.known) for seen in lookups]
 
 
 @asynccontextmanager
@@ -105,18 +105,18 @@ def serve(**options: Any) -> Directory:
 async def test_names_come_and_go() -> None:
     """What one client registers another finds, is told of, and sees go."""
     async with serve() as directory, client(directory) as one, client(directory) as two:
-        assert await two.look(words.WATCH, E) == [(None, False)]
+        assert await two.look(protocol.WATCH, E) == [(None, False)]
         assert await one.register(ITEM) == [Outcome.REGISTERED]
         entry = replace(ITEM, run=1)
-        assert await two.look(words.LOOKUP, E, F) == [(entry, True), (None, False)]
+        assert await two.look(protocol.LOOKUP, E, F) == [(entry, True), (None, False)]
         assert directory.entries == (entry,)
         await until(lambda: two.news == [(E, entry)], "the news")
         assert await two.register(ITEM) == [Outcome.TAKEN]
-        assert (await one.say(words.UNREGISTER, words.LOOKUP.say([E, F]))).value == [True, False]
+        assert (await one.say(protocol.UNREGISTER, protocol.LOOKUP.say([E, F]))).value == [True, False]
         await until(lambda: two.news == [(E, entry), (E, None)], "the end")
-        await two.say(words.UNWATCH, words.LOOKUP.say([E]))
+        await two.say(protocol.UNWATCH, protocol.LOOKUP.say([E]))
         await one.register(ITEM)
-        assert (await two.look(words.LOOKUP, E))[0] == (entry, True)
+        assert (await two.look(protocol.LOOKUP, E))[0] == (entry, True)
         assert len(two.news) == 2
 
 
@@ -125,7 +125,7 @@ async def test_a_lost_link_is_seen_at_once() -> None:
     async with serve(lease=SHORT) as directory, client(directory) as two:
         async with client(directory) as one:
             await one.register(ITEM)
-            await two.look(words.WATCH, E)
+            await two.look(protocol.WATCH, E)
         await until(lambda: (E, None) in two.news, "the end of the lease")
         entry = replace(ITEM, run=1)
         assert [seen and seen.suspect for _, seen in two.news] in ([True, None], [False, True, None])
@@ -137,36 +137,36 @@ async def test_a_client_that_says_goodbye() -> None:
     """Its names are gone at once."""
     async with serve() as directory, client(directory) as one:
         await one.register(ITEM)
-        await one.say(words.BYE)
+        await one.say(protocol.BYE)
         assert (directory.entries, directory.clients) == ((), 0)
-        assert (await one.say(words.RENEW, words.RENEW.say(0))).problem == "hello"
+        assert (await one.say(protocol.RENEW, protocol.RENEW.say(0))).problem == "hello"
 
 
 async def test_who_comes_again_has_all_at_once() -> None:
     """A client over a new link, and one that says hello twice, have their names back; what they leave out is gone."""
     async with serve() as directory, client(directory) as two:
-        await two.look(words.WATCH, E)
+        await two.look(protocol.WATCH, E)
         async with client(directory, OWNER) as one:
             await one.register(ITEM, replace(ITEM, kind=F[0], name=F[1]))
             await one.hello()
             assert await one.register(ITEM, replace(ITEM, kind=F[0], name=F[1])) == [Outcome.REGISTERED] * 2
-            assert (await one.say(words.RENEW, words.RENEW.say(2))).value is True
+            assert (await one.say(protocol.RENEW, protocol.RENEW.say(2))).value is True
             assert directory._table.holders == directory.clients == 2
         async with client(directory, OWNER) as one:
             assert await one.register(ITEM) == [Outcome.REGISTERED]
-            await one.say(words.SETTLED)
+            await one.say(protocol.SETTLED)
             assert [entry.key for entry in directory.entries] == [E]
-            assert (await one.say(words.RENEW, words.RENEW.say(2))).value is False
+            assert (await one.say(protocol.RENEW, protocol.RENEW.say(2))).value is False
 
 
 async def test_a_second_hello_is_not_seen() -> None:
     """Those who watch are not told of a client that says hello and registers all it had over the same link."""
     async with serve() as directory, client(directory) as one, client(directory) as two:
         await one.register(ITEM)
-        await two.look(words.WATCH, E, F)
+        await two.look(protocol.WATCH, E, F)
         await one.hello()
         await one.register(ITEM)
-        await one.say(words.SETTLED)
+        await one.say(protocol.SETTLED)
         await one.register(replace(ITEM, kind=F[0], name=F[1]))
         await until(lambda: two.news, "news")
         assert two.news == [(F, replace(ITEM, kind=F[0], name=F[1], run=1))]
@@ -186,9 +186,9 @@ async def test_the_first_lease() -> None:
     async with serve(lease=SHORT) as directory, client(directory) as one:
         settles_in = (await one.hello()).settles_in
         assert 0 <= settles_in < 2 * SHORT
-        await one.look(words.WATCH, E)
+        await one.look(protocol.WATCH, E)
         await until(lambda: (E, None) in one.news, "the end of the first lease")
-        assert await one.look(words.LOOKUP, E) == [(None, True)]
+        assert await one.look(protocol.LOOKUP, E) == [(None, True)]
         assert (await one.hello()).settles_in == 0
 
 
@@ -197,7 +197,7 @@ async def test_silence_is_found() -> None:
     async with serve(lease=SHORT) as directory, client(directory) as one:
         await one.register(ITEM)
         await until(lambda: not directory.entries, "the end of the lease")
-        assert (await one.say(words.RENEW, words.RENEW.say(1))).value is False
+        assert (await one.say(protocol.RENEW, protocol.RENEW.say(1))).value is False
 
 
 async def test_static_entries() -> None:
@@ -205,16 +205,18 @@ async def test_static_entries() -> None:
     static = Entry("queue", "Q", THERE)
     async with serve(entries=[static]) as directory, client(directory) as one:
         assert [entry.static for entry in directory.entries] == [True]
-        assert [sight and sight[0] for sight in await one.look(words.LOOKUP, ("queue", "Q"))] == list(directory.entries)
+        assert [found and found[0] for found in await one.look(protocol.LOOKUP, ("queue", "Q"))] == list(
+            directory.entries
+        )
 
 
 async def test_a_list_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """All entries are had in order, some at a time."""
-    monkeypatch.setattr(words, "PAGE", 2)
+    monkeypatch.setattr(protocol, "PAGE", 2)
     async with serve(entries=[Entry("queue", name, THERE) for name in "CAB"]) as directory, client(directory) as one:
         pages = []
         last = None
-        while page := words.LIST.result((await one.say(words.LIST, words.LIST.say(last))).value):
+        while page := protocol.LIST.result((await one.say(protocol.LIST, protocol.LIST.say(last))).value):
             pages.append([entry.name for entry in page])
             last = page[-1].key
     assert pages == [["A", "B"], ["C"]]
@@ -227,9 +229,9 @@ async def test_a_token() -> None:
             assert await one.register(ITEM) == [Outcome.REGISTERED]
         for token, said in ((b"", "none"), (b"simsim", "a wrong one")):
             async with client(directory, token=token, hello=False) as other:
-                answer = await other.say(words.HELLO, words.HELLO.say(other._hello))
+                answer = await other.say(protocol.HELLO, protocol.HELLO.say(other._hello))
                 assert (answer.problem, said in answer.text) == ("token", True)
-                assert (await other.say(words.LOOKUP, words.LOOKUP.say([E]))).problem == "hello"
+                assert (await other.say(protocol.LOOKUP, protocol.LOOKUP.say([E]))).problem == "hello"
 
 
 async def test_who_shows_no_token_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -237,7 +239,7 @@ async def test_who_shows_no_token_does_not_fill_the_log(caplog: pytest.LogCaptur
     async with serve(token="sesame") as directory, client(directory, token=b"simsim", hello=False) as one:
         with caplog.at_level(logging.WARNING, "redpoll.wiring"):
             for _ in range(20):
-                await one.say(words.HELLO, words.HELLO.say(one._hello))
+                await one.say(protocol.HELLO, protocol.HELLO.say(one._hello))
     assert 1 <= len(caplog.records) < 20
     assert "sim" not in caplog.text
 
@@ -245,7 +247,7 @@ async def test_who_shows_no_token_does_not_fill_the_log(caplog: pytest.LogCaptur
 async def test_nothing_before_a_hello() -> None:
     """Every other word is answered with the wish for a hello."""
     async with serve() as directory, client(directory, hello=False) as one:
-        for word in (words.REGISTER, words.WATCH, words.LIST, words.RENEW, words.BYE):
+        for word in (protocol.REGISTER, protocol.WATCH, protocol.LIST, protocol.RENEW, protocol.BYE):
             assert (await one.say(word)).problem == "hello"
         assert directory.clients == 0
 
@@ -253,7 +255,7 @@ async def test_nothing_before_a_hello() -> None:
 async def test_another_version() -> None:
     """A hello of another version is told which one is spoken here."""
     async with serve() as directory, client(directory, hello=False) as one:
-        answer = await one.say(words.HELLO, msgpack.encode([99]))
+        answer = await one.say(protocol.HELLO, msgpack.encode([99]))
         assert (answer.problem, "version 1" in answer.text) == ("version", True)
 
 
@@ -261,11 +263,11 @@ async def test_what_is_no_word() -> None:
     """Other messages, and words that cannot be read, are refused; the directory goes on."""
     async with serve() as directory, client(directory) as one:
         with pytest.raises(Refused, match="its own protocol"):
-            await one.say(words.Word(b"weather"))
+            await one.say(protocol.Word(b"weather"))
         with pytest.raises(Refused, match="its own protocol"):
-            await within(one.node.send(Message(b"", directory.address, header=words.LIST.header)))
+            await within(one.node.send(Message(b"", directory.address, header=protocol.LIST.header)))
         with pytest.raises(Refused, match="a list"):
-            await one.say(words.REGISTER, msgpack.encode({"a": 1}))
+            await one.say(protocol.REGISTER, msgpack.encode({"a": 1}))
         assert await one.register(ITEM) == [Outcome.REGISTERED]
 
 
@@ -281,7 +283,7 @@ async def test_a_message_that_is_too_large() -> None:
     """Nothing above a MiB is taken, and the others do not notice."""
     async with serve() as directory, client(directory) as one, client(directory) as two:
         with pytest.raises((MessageTooLarge, SendError)):
-            await one.say(words.LOOKUP, bytes(2 * 1024 * 1024))
+            await one.say(protocol.LOOKUP, bytes(2 * 1024 * 1024))
         assert await two.register(ITEM) == [Outcome.REGISTERED]
 
 
@@ -289,12 +291,14 @@ async def test_strangers_fill_no_memory() -> None:
     """Of who has not said hello nothing is kept, however much it sends; what is under way is bounded as at any node."""
     async with serve() as directory, client(directory, hello=False) as one, client(directory) as two:
         assert directory._node.config.memory_limit == 256 * 1024 * 1024
-        body = words.REGISTER.say(
+        body = protocol.REGISTER.say(
             [replace(ITEM, kind="queue", name=f"{number:03}" + "x" * 250) for number in range(256)]
         )
-        answers = [one.node.request(Message(body, directory.address, header=words.REGISTER.header)) for _ in range(200)]
+        answers = [
+            one.node.request(Message(body, directory.address, header=protocol.REGISTER.header)) for _ in range(200)
+        ]
         for answer in answers:
-            assert words.read_answer((await within(answer)).data).problem == "hello"
+            assert protocol.read_answer((await within(answer)).data).problem == "hello"
         assert directory.entries == ()
         assert (directory.clients, directory._table.holders) == (1, 1)
         assert directory._node.stats().memory_held == 0
@@ -333,7 +337,7 @@ async def test_bounds() -> None:
     """At a bound names are refused, and watches left out, one by one; the rest goes on."""
     async with serve(bounds=Bounds(entries=1, watches=1)) as directory, client(directory) as one:
         assert await one.register(ITEM, replace(ITEM, kind=F[0], name=F[1])) == [Outcome.REGISTERED, Outcome.FULL]
-        assert await one.look(words.WATCH, E, F) == [(replace(ITEM, run=1), True), None]
+        assert await one.look(protocol.WATCH, E, F) == [(replace(ITEM, run=1), True), None]
 
 
 async def test_who_does_not_listen_is_told_the_latest() -> None:
@@ -343,14 +347,14 @@ async def test_who_does_not_listen_is_told_the_latest() -> None:
 
     async def told(message: Received[Any]) -> None:
         await taking.wait()
-        heard.extend(words.NEWS.read(message.data)[1])
+        heard.extend(protocol.NEWS.read(message.data)[1])
 
     async with serve() as directory, client(directory) as one:
         slow = Client(directory)
         slow.node = Node(told, listen=False)
         async with slow.node:
             await slow.hello()
-            await slow.look(words.WATCH, E, F)
+            await slow.look(protocol.WATCH, E, F)
             for address in (HERE, THERE) * 20:
                 await one.register(replace(ITEM, address=address), replace(ITEM, name=F[1], kind=F[0], address=address))
             taking.set()
@@ -368,14 +372,14 @@ async def test_news_that_are_refused_are_told_with_the_next() -> None:
         if refusing:
             message.refuse("not now")
         else:
-            heard.extend(key for key, _ in words.NEWS.read(message.data)[1])
+            heard.extend(key for key, _ in protocol.NEWS.read(message.data)[1])
 
     async with serve() as directory, client(directory) as one:
         picky = Client(directory)
         picky.node = Node(told, listen=False)
         async with picky.node:
             await picky.hello()
-            await picky.look(words.WATCH, E, F)
+            await picky.look(protocol.WATCH, E, F)
             await one.register(ITEM)
             await until(lambda: one.node.stats().received, "the answer")
             await until(lambda: picky.node.stats().refused, "the refusal")
@@ -397,7 +401,7 @@ async def test_who_is_lost_with_its_news_is_not_logged(caplog: pytest.LogCapture
         frozen.node = Node(told, listen=False)
         async with frozen.node:
             await frozen.hello()
-            await frozen.look(words.WATCH, E)
+            await frozen.look(protocol.WATCH, E)
             await one.register(ITEM)
             await within(reached.wait())
             for connection in list(frozen.node._peers.connections):

@@ -10,17 +10,17 @@ import pytest
 
 from redpoll import Address, ConfigError, Node, ProtocolError, Received
 from redpoll.errors import DirectoryUnavailable, NameTaken, WiringError
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.session import refusal
-from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from redpoll.wiring.directory.table import LookupResult, Outcome, RegistrationResult
 from tests.node.support import PATIENCE, make, until
 from tests.wiring.directory.support import HERE, OWNER
 
 KEY = ("exchange", "E")
-WELCOME = words.HELLO.reply(words.Welcome(words.VERSION, 60.0, 0.0, True, "127.0.0.1"))
-NOBODY = words.LOOKUP.reply([Seen(1, None, True)])
+WELCOME = protocol.HELLO.reply(protocol.Welcome(protocol.VERSION, 60.0, 0.0, True, "127.0.0.1"))
+NOBODY = protocol.LOOKUP.reply([LookupResult(1, None, True)])
 
 
 class Impostor:
@@ -38,7 +38,7 @@ class Impostor:
     def __call__(self, message: Received[bytes]) -> bytes | None:
         word = message.header.decode().removeprefix("directory ")
         self.heard.append(word)
-        answer = self.answers.get(word, words.say(None))
+        answer = self.answers.get(word, protocol.say(None))
         if isinstance(answer, bytes):
             return answer
         message.refuse(answer)
@@ -57,8 +57,8 @@ def use(node: Node[Any], **options: Any) -> DirectoryClient:
         ("what?", "what?"),
         (b"", "cannot decode"),
         (b"hello", "cannot decode"),
-        (words.say([1]), "cannot decode"),
-        (words.say_problem("version", "this directory speaks version 9"), "version 9"),
+        (protocol.say([1]), "cannot decode"),
+        (protocol.say_problem("version", "this directory speaks version 9"), "version 9"),
     ],
 )
 async def test_who_is_no_directory(answer: Any, reason: str) -> None:
@@ -79,7 +79,7 @@ async def test_who_is_no_directory(answer: Any, reason: str) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("answer", "error"),
-    [("no", ProtocolError), (words.say([]), ProtocolError), (words.say_problem("what", "ever"), ProtocolError)],
+    [("no", ProtocolError), (protocol.say([]), ProtocolError), (protocol.say_problem("what", "ever"), ProtocolError)],
 )
 async def test_answers_that_are_none(answer: Any, error: type[Exception]) -> None:
     """A directory that does not answer as one is an error of the call, and no reason to ask it for ever."""
@@ -92,7 +92,7 @@ async def test_answers_that_are_none(answer: Any, error: type[Exception]) -> Non
 @pytest.mark.asyncio
 async def test_a_directory_that_has_forgotten() -> None:
     """One that wants a hello first gets it, and the call is made again."""
-    impostor = Impostor(hello=WELCOME, lookup=words.say_problem("hello", "say hello first"))
+    impostor = Impostor(hello=WELCOME, lookup=protocol.say_problem("hello", "say hello first"))
     async with make(impostor) as node, use(node) as client:
         await until(lambda: client.state == "up", "the welcome")
         looking = asyncio.ensure_future(client.lookup("queue", "Q"))
@@ -111,7 +111,7 @@ async def test_a_directory_that_has_forgotten() -> None:
 )
 async def test_answers_to_all_it_wants(prepare: Callable[[DirectoryClient], object]) -> None:
     """What it wants is asked for before it is up, and an answer about other things is none."""
-    impostor = Impostor(hello=WELCOME, watch=words.say([]), register=words.say([]))
+    impostor = Impostor(hello=WELCOME, watch=protocol.say([]), register=protocol.say([]))
     async with make(impostor) as node:
         client = use(node)
         await client.start()
@@ -128,14 +128,14 @@ async def test_words_that_are_not_for_it() -> None:
     refused: list[str] = []
 
     async def handler(message: Received[bytes]) -> bytes:
-        if message.header == words.LOOKUP.header:
-            for header in (words.NEWS.header, b"other"):
+        if message.header == protocol.LOOKUP.header:
+            for header in (protocol.NEWS.header, b"other"):
                 try:
                     await message.node.send(message.reply(b"\x05", header=header))
                 except Exception as error:  # noqa: BLE001  # it is looked at below
                     refused.append(type(error).__name__)
             return NOBODY
-        return WELCOME if message.header == words.HELLO.header else words.say(None)
+        return WELCOME if message.header == protocol.HELLO.header else protocol.say(None)
 
     async with make(handler, slots=4) as node, use(node) as client:
         assert await client.lookup("queue", "Q") is None
@@ -143,17 +143,17 @@ async def test_words_that_are_not_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "kind", "text"),
+    ("result", "kind", "text"),
     [
-        (Verdict(Outcome.TAKEN), NameTaken, "another owner has it"),
-        (Verdict(Outcome.TAKEN, 4.25), NameTaken, "for another 4.2 s"),
-        (Verdict(Outcome.FULL, limit=10_000), WiringError, "its limit is 10,000"),
-        (Verdict(Outcome.LOOPBACK), ConfigError, "the directory at 10.0.0.1:5682 is not on loopback"),
-        (Verdict(Outcome.NOWHERE), ConfigError, "it cannot be dialled"),
+        (RegistrationResult(Outcome.TAKEN), NameTaken, "another owner has it"),
+        (RegistrationResult(Outcome.TAKEN, 4.25), NameTaken, "for another 4.2 s"),
+        (RegistrationResult(Outcome.FULL, limit=10_000), WiringError, "its limit is 10,000"),
+        (RegistrationResult(Outcome.LOOPBACK), ConfigError, "the directory at 10.0.0.1:5682 is not on loopback"),
+        (RegistrationResult(Outcome.NOWHERE), ConfigError, "it cannot be dialled"),
     ],
 )
-def test_what_a_registration_fails_with(verdict: Verdict, kind: type[Exception], text: str) -> None:
-    """Each verdict is an error that says what is the matter."""
-    error = refusal(Entry("exchange", "E", HERE, None, OWNER), verdict, Address.parse("10.0.0.1:5682"))
+def test_what_a_registration_fails_with(result: RegistrationResult, kind: type[Exception], text: str) -> None:
+    """Each failure is an error that says what is the matter."""
+    error = refusal(Entry("exchange", "E", HERE, None, OWNER), result, Address.parse("10.0.0.1:5682"))
     assert type(error) is kind
     assert text in str(error)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from redpoll import Address
 from redpoll.wiring.directory.entries import Entry, Key
-from redpoll.wiring.directory.table import Bounds, Holder, Outcome, Table, Verdict
+from redpoll.wiring.directory.table import Bounds, Holder, Outcome, RegistrationResult, Table
 from tests.wiring.directory.support import HERE, LEASE, OTHER, THERE, entry, give, join, table, told
 
 E: Key = ("exchange", "E")
@@ -30,7 +30,7 @@ def test_a_live_clash_is_refused() -> None:
     """A name that another owner has, whose link is there, stays its own."""
     names = table()
     give(names, join(names), entry())
-    assert names.register(1.0, join(names, 2), entry(identity=OTHER)) == Verdict(Outcome.TAKEN)
+    assert names.register(1.0, join(names, 2), entry(identity=OTHER)) == RegistrationResult(Outcome.TAKEN)
     assert names.look(1.0, E).entry == entry()
 
 
@@ -64,7 +64,9 @@ def test_a_suspect_name_is_kept_for_its_owner() -> None:
     give(names, holder, entry())
     names.lose(10.0, holder)
     other = join(names, 2)
-    assert names.register(12.0, other, entry(identity=OTHER, address=THERE)) == Verdict(Outcome.TAKEN, LEASE - 2.0)
+    assert names.register(12.0, other, entry(identity=OTHER, address=THERE)) == RegistrationResult(
+        Outcome.TAKEN, LEASE - 2.0
+    )
     names.expire(10.0 + LEASE)
     assert give(names, other, entry(identity=OTHER, address=THERE)) is Outcome.REGISTERED
 
@@ -281,7 +283,7 @@ def test_entries_are_bounded() -> None:
     assert names.register(0.0, one, entry("C")).limit == 2
     assert give(names, one, entry("B", THERE)) is Outcome.REGISTERED
     assert give(names, two, entry("D")) is Outcome.REGISTERED
-    assert names.register(0.0, two, entry("E")) == Verdict(Outcome.FULL, limit=3)
+    assert names.register(0.0, two, entry("E")) == RegistrationResult(Outcome.FULL, limit=3)
 
 
 def test_watches_are_bounded() -> None:
@@ -351,7 +353,7 @@ class Model(RuleBasedStateMachine):
         for each in self.owned.values():
             if each.link is link:
                 each.link.heard = self.now
-        verdict = self.table.register(self.now, link.holder, wanted)
+        result = self.table.register(self.now, link.holder, wanted)
         owned = self.owned.get(name)
         free = owned is None or owned.link is link
         if owned is not None and not free:
@@ -363,14 +365,14 @@ class Model(RuleBasedStateMachine):
                 or (same_owner and (link.run > theirs.run or not theirs.linked))
                 or (owned.entry.address == place and not theirs.linked)
             )
-        assert (verdict.outcome is Outcome.REGISTERED) is free
+        assert (result.outcome is Outcome.REGISTERED) is free
         if free:
             self.owned[name] = Owned(link, wanted)
             self.had.add(name)
         else:
             assert owned is not None
             left = None if owned.link.linked else owned.link.heard + LEASE - self.now
-            assert verdict.free_in == left
+            assert result.free_in == left
 
     @precondition(lambda self: self.linked())
     @rule(number=NUMBERS, name=NAMES)

@@ -30,11 +30,11 @@ from redpoll.node.hooks import log_raised
 from redpoll.node.reports import Repeated
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.tls import TLS
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 from redpoll.wiring.directory.desired import DesiredState, Registration, Watch
 from redpoll.wiring.directory.entries import Entry, Key, Kind, key_of, place_problem, style_of
 from redpoll.wiring.directory.session import Endpoint, Session, State, refusal
-from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from redpoll.wiring.directory.table import LookupResult, Outcome, RegistrationResult
 from redpoll.wiring.directory.tokens import token_bytes
 
 __all__ = ["DirectoryClient", "unavailable"]
@@ -107,8 +107,8 @@ class DirectoryClient:
         names: tuple[Literal["lost", "back", "taken"], ...] = ("lost", "back", "taken")
         logs = {name: partial(log_raised, f"{name} of a client of a directory", logger=_logger) for name in names}
         self._raised = {name: Repeated(log) for name, log in logs.items()}
-        self._desired = DesiredState(lambda key: self.session.post(words.UNWATCH, [key]))
-        hello = words.Hello(words.VERSION, os.urandom(16), time.time_ns(), token_bytes(token) or b"")
+        self._desired = DesiredState(lambda key: self.session.post(protocol.UNWATCH, [key]))
+        hello = protocol.Hello(protocol.VERSION, os.urandom(16), time.time_ns(), token_bytes(token) or b"")
         self._own_node: Endpoint | None = None
         if node is None:
             config = Config(
@@ -258,19 +258,21 @@ class DirectoryClient:
             raise ConfigError("advertise", str(entry.address), problem)
         self.session.check()
         registration = self._desired.register(entry)
-        verdicts: list[Verdict] = []
+        results: list[RegistrationResult] = []
         try:
             async with self._in_time(timeout) as limit:
-                await self._have(registration, verdicts, limit if until_free else None)
+                await self._have(registration, results, limit if until_free else None)
         except BaseException as error:
             if self._desired.drop(registration):
                 # It may be registered, and only the answer is missing.
-                self.session.post(words.UNREGISTER, [entry.key])
-            if verdicts and isinstance(error, DirectoryUnavailable):
-                raise refusal(entry, verdicts[-1], self.address) from None
+                self.session.post(protocol.UNREGISTER, [entry.key])
+            if results and isinstance(error, DirectoryUnavailable):
+                raise refusal(entry, results[-1], self.address) from None
             raise
 
-    async def _have(self, registration: Registration, verdicts: list[Verdict], limit: asyncio.Timeout | None) -> None:
+    async def _have(
+        self, registration: Registration, results: list[RegistrationResult], limit: asyncio.Timeout | None
+    ) -> None:
         """Request a name until it is registered, or refused for good; the first wait for a lease extends the limit."""
         entry = registration.entry
         asked = registration
@@ -282,24 +284,24 @@ class DirectoryClient:
             return [asked.entry]
 
         while True:
-            verdict: Verdict = self._single(await self.session.ask(words.REGISTER, entries))
-            self._desired.answered(asked, verdict)
-            if verdict.outcome is Outcome.REGISTERED:
+            result: RegistrationResult = self._single(await self.session.ask(protocol.REGISTER, entries))
+            self._desired.answered(asked, result)
+            if result.outcome is Outcome.REGISTERED:
                 return
-            if verdict.outcome is not Outcome.TAKEN or verdict.free_in is None:
-                raise refusal(entry, verdict, self.address)
-            if not verdicts:
+            if result.outcome is not Outcome.TAKEN or result.free_in is None:
+                raise refusal(entry, result, self.address)
+            if not results:
                 _logger.warning(
                     "the owner of the %s %r is gone: the directory %s keeps the name for it for another %.1f s",
                     *entry.key,
                     self.address,
-                    verdict.free_in,
+                    result.free_in,
                 )
                 if limit is not None and (when := limit.when()) is not None:
-                    limit.reschedule(when + verdict.free_in)
-            verdicts[:] = [verdict]
+                    limit.reschedule(when + result.free_in)
+            results[:] = [result]
             # An expired lease ends a little later.
-            await asyncio.sleep(min(max(verdict.free_in, _TRY_AGAIN), _TRY_EVERY))
+            await asyncio.sleep(min(max(result.free_in, _TRY_AGAIN), _TRY_EVERY))
 
     async def unregister(self, kind: Kind, name: str, *, timeout: float | Unset | None = UNSET) -> None:
         """Unregister a name. If the directory is away, the call returns at once: the directory is told when it is back.
@@ -323,7 +325,7 @@ class DirectoryClient:
         self._desired.drop(registration)
         if self.session.met:
             async with self._in_time(timeout):
-                await self.session.ask(words.UNREGISTER, [key])
+                await self.session.ask(protocol.UNREGISTER, [key])
 
     # Lookups and watches
 
@@ -350,7 +352,7 @@ class DirectoryClient:
         answered = False
         try:
             async with self._in_time(timeout):
-                seen: Seen | None = self._single(await self.session.ask(words.LOOKUP, [key]))
+                seen: LookupResult | None = self._single(await self.session.ask(protocol.LOOKUP, [key]))
                 if seen is not None and seen.tells:
                     return seen.entry
                 answered = True
@@ -395,7 +397,7 @@ class DirectoryClient:
             self.session.check()
         watch, new = self._desired.watch(key, callback)
         if new:
-            self.session.post(words.WATCH, [key])
+            self.session.post(protocol.WATCH, [key])
         else:
             asyncio.get_running_loop().call_soon(self._desired.remind, watch)
         return watch
@@ -414,7 +416,7 @@ class DirectoryClient:
         """
         found: list[Entry] = []
         async with self._in_time(timeout):
-            while page := await self.session.ask(words.LIST, found[-1].key if found else None):
+            while page := await self.session.ask(protocol.LIST, found[-1].key if found else None):
                 found += page
         return tuple(found)
 

@@ -12,7 +12,7 @@ from enum import Enum
 
 from redpoll.errors import WiringError
 from redpoll.wiring.directory.entries import Entry, Key
-from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from redpoll.wiring.directory.table import LookupResult, Outcome, RegistrationResult
 
 __all__ = ["MAX_NAMES", "DesiredState", "Registration", "Standing", "Watch"]
 
@@ -95,7 +95,7 @@ class DesiredState:
         self.registrations: dict[Key, Registration] = {}
         #: The watches of each name, and its last result over this link.
         self._watches: dict[Key, dict[Watch, None]] = {}
-        self._seen: dict[Key, Seen] = {}
+        self._seen: dict[Key, LookupResult] = {}
 
     def begin(self) -> None:
         """Begin with a new link: results over the former one no longer count."""
@@ -124,9 +124,9 @@ class DesiredState:
         del self.registrations[registration.entry.key]
         return True
 
-    def answered(self, registration: Registration, verdict: Verdict) -> bool:
+    def answered(self, registration: Registration, result: RegistrationResult) -> bool:
         """Note the directory's answer; return True if it is the first to report the loss of a name."""
-        if verdict.outcome is Outcome.REGISTERED:
+        if result.outcome is Outcome.REGISTERED:
             registration.standing = Standing.HELD
             registration.confirmed = True
             return False
@@ -189,7 +189,7 @@ class DesiredState:
                 self._seen.pop(watch.key, None)
                 self._unwatched(watch.key)
 
-    def saw(self, key: Key, seen: Seen) -> None:
+    def saw(self, key: Key, seen: LookupResult) -> None:
         """Report a new state of a name to its watches, unless a later one is known."""
         watches = self._watches.get(key)
         known = self._seen.get(key)

@@ -15,7 +15,7 @@ from redpoll.address import Address
 from redpoll.errors import DecodeError, UsageError
 from redpoll.serializers import MsgpackSerializer
 from redpoll.wiring.directory.entries import Entry, Key, key_of, style_of
-from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from redpoll.wiring.directory.table import LookupResult, Outcome, RegistrationResult
 from redpoll.wiring.directory.tokens import MAX_TOKEN
 
 __all__ = ["Answer", "Hello", "News", "Welcome", "Word", "read_answer", "say", "say_problem"]
@@ -71,7 +71,7 @@ class News(NamedTuple):
     """
 
     again: bool
-    seen: list[tuple[Key, Seen]]
+    seen: list[tuple[Key, LookupResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +230,13 @@ def _entry(kind: Any, name: Any, *rest: Any) -> Entry:
 
 _ITEMS = _many(_record(_entry, *_FIELDS[:5], fields=attrgetter(*_NAMES[:5])), BATCH)
 _ENTRY = _record(_entry, *_FIELDS, fields=attrgetter(*_NAMES))
-_SEEN = _record(Seen, _NUMBER, _maybe(_ENTRY), _FLAG)
+_SEEN = _record(LookupResult, _NUMBER, _maybe(_ENTRY), _FLAG)
 _CHANGE = _record(
     lambda kind, name, seen: (_KEY.check([kind, name]), seen),
     *(_ANY, _ANY, _SEEN),
     fields=lambda change: (*change[0], change[1]),
 )
-_VERDICT = _record(Verdict, _made(Outcome, attrgetter("value")), _maybe(_SECONDS), _NUMBER)
+_RESULT = _record(RegistrationResult, _made(Outcome, attrgetter("value")), _maybe(_SECONDS), _NUMBER)
 
 
 # Words
@@ -282,8 +282,8 @@ class Word(NamedTuple):
 
 HELLO = Word(b"directory hello", _Form(list, _check_hello), _WELCOME)
 """A client's identification."""
-REGISTER = Word(b"directory register", _ITEMS, _many(_VERDICT))
-"""Entries to register; the answer has a verdict on each."""
+REGISTER = Word(b"directory register", _ITEMS, _many(_RESULT))
+"""Entries to register; the answer has the result of each."""
 UNREGISTER = Word(b"directory unregister", _KEYS)
 """Names to remove."""
 SETTLED = Word(b"directory settled")

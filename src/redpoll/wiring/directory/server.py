@@ -19,10 +19,10 @@ from redpoll.node import Received
 from redpoll.node.door import Peer, peer_of, remote_of
 from redpoll.node.reports import LogLimit
 from redpoll.tls import TLS
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 from redpoll.wiring.directory.entries import Entry, Key, key_of, place_problem, stays_here, style_of
 from redpoll.wiring.directory.session import Endpoint
-from redpoll.wiring.directory.table import Bounds, Holder, Outcome, Seen, Table, Verdict
+from redpoll.wiring.directory.table import Bounds, Holder, LookupResult, Outcome, RegistrationResult, Table
 from redpoll.wiring.directory.tokens import is_token, token_bytes
 
 __all__ = ["DEFAULT_LEASE", "DEFAULT_PORT", "Directory"]
@@ -192,33 +192,35 @@ class Directory:
 
     def _arrived(self, message: Received[Any]) -> bytes | None:
         """Answer a word."""
-        word, act = _ACTS.get(message.header, (words.HELLO, None))
+        word, act = _ACTS.get(message.header, (protocol.HELLO, None))
         peer = peer_of(message)
         if act is None or not message.wanted:
             message.refuse("this is a directory, which accepts only messages of its own protocol")
             return None
         client = self._clients.get(peer)
-        if client is None and word is not words.HELLO:
-            return words.say_problem("hello", "say hello first")
+        if client is None and word is not protocol.HELLO:
+            return protocol.say_problem("hello", "say hello first")
         try:
             value = word.read(message.data)
         except DecodeError as error:
             message.refuse(error.problem)
             return None
-        if word is words.HELLO:
+        if word is protocol.HELLO:
             return self._hello(message, peer, value)
         answer: bytes = word.reply(act(self, client, value))
         self._settle()
         return answer
 
-    def _hello(self, message: Received[Any], peer: Peer, hello: words.Hello) -> bytes:
-        if hello.version != words.VERSION:
-            return words.say_problem("version", f"this directory speaks version {words.VERSION}, not {hello.version}")
+    def _hello(self, message: Received[Any], peer: Peer, hello: protocol.Hello) -> bytes:
+        if hello.version != protocol.VERSION:
+            return protocol.say_problem(
+                "version", f"this directory speaks version {protocol.VERSION}, not {hello.version}"
+            )
         if not is_token(hello.token, self._token):
             shown = "a wrong one" if hello.token else "none"
             if self._strangers.may_log():
                 _logger.warning("turned away a client that showed no token, or a wrong one: %s", message.address)
-            return words.say_problem("token", f"the directory wants a token, and was shown {shown}")
+            return protocol.say_problem("token", f"the directory wants a token, and was shown {shown}")
         now = self._loop.time()
         former = self._forget(peer)
         client = _Client(self._table.join(now, hello.client, hello.run), peer, message)
@@ -228,16 +230,18 @@ class Directory:
         self._settle()
         settles_at = self._table.settles_at
         settles_in = 0.0 if settles_at is None else max(settles_at - now, 0.0)
-        return words.HELLO.reply(words.Welcome(words.VERSION, self._lease, settles_in, client.near, client.remote.host))
+        return protocol.HELLO.reply(
+            protocol.Welcome(protocol.VERSION, self._lease, settles_in, client.near, client.remote.host)
+        )
 
-    def _register(self, client: _Client, entries: list[Entry]) -> list[Verdict]:
-        return [self._verdict(client, entry) for entry in entries]
+    def _register(self, client: _Client, entries: list[Entry]) -> list[RegistrationResult]:
+        return [self._register_one(client, entry) for entry in entries]
 
-    def _verdict(self, client: _Client, entry: Entry) -> Verdict:
+    def _register_one(self, client: _Client, entry: Entry) -> RegistrationResult:
         if place_problem(entry.address) is not None:
-            return Verdict(Outcome.NOWHERE)
+            return RegistrationResult(Outcome.NOWHERE)
         if stays_here(entry.address) and not client.near:
-            return Verdict(Outcome.LOOPBACK)
+            return RegistrationResult(Outcome.LOOPBACK)
         return self._table.register(self._loop.time(), client.holder, replace(entry, run=client.holder.run))
 
     def _unregister(self, client: _Client, keys: list[Key]) -> list[bool]:
@@ -246,10 +250,10 @@ class Directory:
     def _settled(self, client: _Client, _: None) -> None:
         self._table.settle(client.holder)
 
-    def _look_up(self, _: _Client, keys: list[Key]) -> list[Seen]:
+    def _look_up(self, _: _Client, keys: list[Key]) -> list[LookupResult]:
         return [self._table.look(self._loop.time(), key) for key in keys]
 
-    def _watch(self, client: _Client, keys: list[Key]) -> list[Seen | None]:
+    def _watch(self, client: _Client, keys: list[Key]) -> list[LookupResult | None]:
         now, table = self._loop.time(), self._table
         return [table.look(now, key) if table.watch(client.holder, key) else None for key in keys]
 
@@ -261,7 +265,7 @@ class Directory:
         return self._table.renew(self._loop.time(), client.holder, count)
 
     def _list(self, _: _Client, after: Key | None) -> list[Entry]:
-        return self._table.page(after, words.PAGE)
+        return self._table.page(after, protocol.PAGE)
 
     def _bye(self, client: _Client, _: None) -> None:
         self._forget(client.peer)
@@ -301,14 +305,14 @@ class Directory:
     def _tell(self, client: _Client) -> None:
         """Send a client its news, if there are any; the next are sent when these have arrived."""
         holder = client.holder
-        news = self._table.take_news(self._loop.time(), holder, words.BATCH)
+        news = self._table.take_news(self._loop.time(), holder, protocol.BATCH)
         if not news and not holder.again:
             return
-        body = words.NEWS.say(words.News(holder.again, news))
+        body = protocol.NEWS.say(protocol.News(holder.again, news))
         holder.again = False
         try:
             client.telling = telling = self._node.send(
-                client.message.reply(body, header=words.NEWS.header), timeout=None
+                client.message.reply(body, header=protocol.NEWS.header), timeout=None
             )
         except Closed:
             return
@@ -374,20 +378,20 @@ class _Client:
         self.telling: asyncio.Future[None] | None = None
 
 
-_ACTS: Mapping[bytes, tuple[words.Word, Any]] = MappingProxyType(
+_ACTS: Mapping[bytes, tuple[protocol.Word, Any]] = MappingProxyType(
     {
         word.header: (word, act)
         for word, act in (
-            (words.HELLO, Directory._hello),
-            (words.REGISTER, Directory._register),
-            (words.UNREGISTER, Directory._unregister),
-            (words.SETTLED, Directory._settled),
-            (words.LOOKUP, Directory._look_up),
-            (words.WATCH, Directory._watch),
-            (words.UNWATCH, Directory._unwatch),
-            (words.RENEW, Directory._renew),
-            (words.LIST, Directory._list),
-            (words.BYE, Directory._bye),
+            (protocol.HELLO, Directory._hello),
+            (protocol.REGISTER, Directory._register),
+            (protocol.UNREGISTER, Directory._unregister),
+            (protocol.SETTLED, Directory._settled),
+            (protocol.LOOKUP, Directory._look_up),
+            (protocol.WATCH, Directory._watch),
+            (protocol.UNWATCH, Directory._unwatch),
+            (protocol.RENEW, Directory._renew),
+            (protocol.LIST, Directory._list),
+            (protocol.BYE, Directory._bye),
         )
     }
 )

@@ -33,10 +33,10 @@ from redpoll.errors import (
 from redpoll.message import Message
 from redpoll.node import Node, Received
 from redpoll.node.door import Peer, local_host, peer_of, why_unreachable
-from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory import protocol
 from redpoll.wiring.directory.desired import DesiredState, Registration
 from redpoll.wiring.directory.entries import Entry, Key
-from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from redpoll.wiring.directory.table import LookupResult, Outcome, RegistrationResult
 
 __all__ = ["Endpoint", "Session", "State", "refusal"]
 
@@ -86,12 +86,17 @@ class Session:
     """
 
     def __init__(
-        self, address: Address, node: Node[Any], hello: words.Hello, desired: DesiredState, tell: Callable[..., object]
+        self,
+        address: Address,
+        node: Node[Any],
+        hello: protocol.Hello,
+        desired: DesiredState,
+        tell: Callable[..., object],
     ) -> None:
         self.address = address
         self.state: State = "new"
         self.last_error: RedpollError | None = None
-        self.welcome: words.Welcome | None = None
+        self.welcome: protocol.Welcome | None = None
         self.local_host: str | None = None
         #: Time when the directory knows of each name whether it has an owner; None before the first contact.
         self._settles_at: float | None = None
@@ -130,7 +135,7 @@ class Session:
         await asyncio.gather(task, return_exceptions=True)
         if self._is_known:
             try:
-                await self._request(words.BYE, timeout=_PARTING)
+                await self._request(protocol.BYE, timeout=_PARTING)
             except RedpollError:
                 pass  # the directory notices that the link is lost
 
@@ -177,7 +182,7 @@ class Session:
         await self._decided.wait()
         self.check()
 
-    async def ask(self, word: words.Word, value: Any) -> Any:
+    async def ask(self, word: protocol.Word, value: Any) -> Any:
         """Send a word, and again over the next link if this one is lost: it may be sent twice.
 
         Args:
@@ -203,7 +208,7 @@ class Session:
                 self._part()
                 await asyncio.sleep(_FIRST_PAUSE)
 
-    def post(self, word: words.Word, keys: Sequence[Key]) -> None:
+    def post(self, word: protocol.Word, keys: Sequence[Key]) -> None:
         """Send a word about names that no call waits for; if the link is lost, the next session sends it."""
 
         def answered(asking: asyncio.Future[Received[Any]]) -> None:
@@ -211,7 +216,7 @@ class Session:
                 return
             try:
                 value = _value(word, asking.result(), self.address)
-                if word == words.WATCH:
+                if word == protocol.WATCH:
                     self._saw(keys, value)
             except RedpollError as error:
                 self.last_error = error
@@ -221,7 +226,7 @@ class Session:
             message = Message(word.say(keys), self.address, header=word.header)
             self._node.request(message, timeout=_PATIENCE).add_done_callback(answered)
 
-    async def _request(self, word: words.Word, value: Any = None, timeout: float | None = None) -> Any:
+    async def _request(self, word: protocol.Word, value: Any = None, timeout: float | None = None) -> Any:
         try:
             message = Message(word.say(value), self.address, header=word.header)
             answer = await self._node.request(message, timeout=timeout)
@@ -254,9 +259,9 @@ class Session:
         self._parted.clear()
         try:
             await self._node.ready(self.address, timeout=None)
-            hello = Message(words.HELLO.say(self._hello), self.address, header=words.HELLO.header)
+            hello = Message(protocol.HELLO.say(self._hello), self.address, header=protocol.HELLO.header)
             answer = await self._node.request(hello, timeout=_PATIENCE)
-            welcome = _value(words.HELLO, answer, self.address)
+            welcome = _value(protocol.HELLO, answer, self.address)
         except RedpollError as error:
             # The only NoAnswer with a remedy is that of a handler which returned None.
             other = isinstance(error, _NO_DIRECTORY) or (isinstance(error, NoAnswer) and error.hint is not None)
@@ -274,12 +279,12 @@ class Session:
         desired.begin()
         for batch in _batches(list(desired.registrations.values())):
             await self._register(batch)
-        await self._request(words.SETTLED, timeout=_PATIENCE)
+        await self._request(protocol.SETTLED, timeout=_PATIENCE)
         asked: set[Key] = set()
         while missing := [key for key in desired.watched if key not in asked]:
             # Others may have been added meanwhile.
             for keys in _batches(missing):
-                self._saw(keys, await self._request(words.WATCH, keys, _PATIENCE))
+                self._saw(keys, await self._request(protocol.WATCH, keys, _PATIENCE))
             asked.update(missing)
         if self._parted.is_set():
             # The link was lost, or a name was taken over: all of it again.
@@ -289,25 +294,25 @@ class Session:
         self._was_met = self._is_met = True
         self._decided.set()
         for keys in _batches(list(asked.difference(desired.watched))):
-            self.post(words.UNWATCH, keys)
+            self.post(protocol.UNWATCH, keys)
         if self._missed:
             self._missed = False
             self._tell("back")
 
     async def _register(self, registrations: Sequence[Registration]) -> None:
-        verdicts = await self._request(words.REGISTER, [each.entry for each in registrations], _PATIENCE)
-        if len(verdicts) != len(registrations):
+        results = await self._request(protocol.REGISTER, [each.entry for each in registrations], _PATIENCE)
+        if len(results) != len(registrations):
             raise ProtocolError("the answer has another number of names", self.address)
-        for registration, verdict in zip(registrations, verdicts, strict=True):
-            if self._desired.answered(registration, verdict):
-                error = refusal(registration.entry, verdict, self.address)
+        for registration, result in zip(registrations, results, strict=True):
+            if self._desired.answered(registration, result):
+                error = refusal(registration.entry, result, self.address)
                 _logger.warning("lost a name at the directory %s: %s", self.address, error)
                 self._tell("taken", *registration.entry.key, error)
 
-    def _saw(self, keys: Sequence[Key], sights: Sequence[Seen | None]) -> None:
-        if len(sights) != len(keys):
+    def _saw(self, keys: Sequence[Key], lookups: Sequence[LookupResult | None]) -> None:
+        if len(lookups) != len(keys):
             raise ProtocolError("the answer has another number of names", self.address)
-        for key, seen in zip(keys, sights, strict=True):
+        for key, seen in zip(keys, lookups, strict=True):
             if seen is not None:
                 self._desired.saw(key, seen)
 
@@ -321,13 +326,13 @@ class Session:
                     await self._parted.wait()
             except TimeoutError:
                 try:
-                    if not await self._request(words.RENEW, self._desired.count, _PATIENCE):
+                    if not await self._request(protocol.RENEW, self._desired.count, _PATIENCE):
                         return
                     for batch in _batches(self._desired.lost):
                         await self._register(batch)
                     unseen = self._desired.unseen
                     for keys in _batches(unseen):
-                        self._saw(keys, await self._request(words.WATCH, keys, _PATIENCE))
+                        self._saw(keys, await self._request(protocol.WATCH, keys, _PATIENCE))
                 except RedpollError as error:
                     self.last_error = error
                     return
@@ -372,10 +377,10 @@ class Session:
 
     def arrived(self, message: Received[Any]) -> bool:
         """Process news of the directory; return False if it is nothing that a directory sends."""
-        if message.header != words.NEWS.header or peer_of(message) is not self._peer:
+        if message.header != protocol.NEWS.header or peer_of(message) is not self._peer:
             return False
         try:
-            news = words.NEWS.read(message.data)
+            news = protocol.NEWS.read(message.data)
         except DecodeError as error:
             message.refuse(error.problem)
             return True
@@ -405,26 +410,26 @@ class Endpoint(Node[Any]):
         self._ended(peer, error)
 
 
-def refusal(entry: Entry, verdict: Verdict, directory: Address) -> RedpollError:
+def refusal(entry: Entry, result: RegistrationResult, directory: Address) -> RedpollError:
     """Return the error of a failed registration.
 
     Args:
         entry: The entry that was to be registered.
-        verdict: The directory's result: a failure.
+        result: The directory's result: a failure.
         directory: The address of the directory.
     """
-    if verdict.outcome is Outcome.TAKEN:
-        if verdict.free_in is None:
+    if result.outcome is Outcome.TAKEN:
+        if result.free_in is None:
             return NameTaken(*entry.key, "another owner has it at the directory")
         return NameTaken(
             *entry.key,
-            f"its owner is gone, and the directory keeps it for that one for another {verdict.free_in:.1f} s",
+            f"its owner is gone, and the directory keeps it for that one for another {result.free_in:.1f} s",
             hint="wait that long, or start it with the identity that its owner had, Wiring(config=Config(identity=...)): "
             "that one has its names at once",
         )
-    if verdict.outcome is Outcome.FULL:
-        return WiringError(f"the directory takes no more names: its limit is {verdict.limit:,}")
-    if verdict.outcome is Outcome.LOOPBACK:
+    if result.outcome is Outcome.FULL:
+        return WiringError(f"the directory takes no more names: its limit is {result.limit:,}")
+    if result.outcome is Outcome.LOOPBACK:
         return ConfigError(
             "advertise",
             str(entry.address),
@@ -434,7 +439,7 @@ def refusal(entry: Entry, verdict: Verdict, directory: Address) -> RedpollError:
     return ConfigError("advertise", str(entry.address), "it cannot be dialled")
 
 
-def _value(word: words.Word, answer: Received[Any], address: Address) -> Any:
+def _value(word: protocol.Word, answer: Received[Any], address: Address) -> Any:
     """Return the value of the answer to a word.
 
     Raises:
@@ -443,7 +448,7 @@ def _value(word: words.Word, answer: Received[Any], address: Address) -> Any:
         PeerLost: It requires a hello first: it was restarted.
         ProtocolError: It has another version.
     """
-    said = words.read_answer(answer.data)
+    said = protocol.read_answer(answer.data)
     if not said.problem:
         return word.result(said.value)
     if said.problem == "token":
@@ -454,5 +459,5 @@ def _value(word: words.Word, answer: Received[Any], address: Address) -> Any:
 
 
 def _batches(things: Sequence[T]) -> Iterator[Sequence[T]]:
-    for first in range(0, len(things), words.BATCH):
-        yield things[first : first + words.BATCH]
+    for first in range(0, len(things), protocol.BATCH):
+        yield things[first : first + protocol.BATCH]

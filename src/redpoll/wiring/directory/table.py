@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from redpoll.wiring.directory.entries import Entry, Key
 
-__all__ = ["Bounds", "Holder", "Outcome", "Seen", "Table", "Verdict"]
+__all__ = ["Bounds", "Holder", "LookupResult", "Outcome", "RegistrationResult", "Table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Outcome(Enum):
     """The address cannot be dialled."""
 
 
-class Verdict(NamedTuple):
+class RegistrationResult(NamedTuple):
     """Result of a registration, with details of a failure.
 
     Attributes:
@@ -61,7 +61,7 @@ class Verdict(NamedTuple):
     limit: int = 0
 
 
-class Seen(NamedTuple):
+class LookupResult(NamedTuple):
     """State of a name at a moment.
 
     Attributes:
@@ -108,7 +108,7 @@ class Holder:
         self.again = False
 
 
-_REGISTERED = Verdict(Outcome.REGISTERED)
+_REGISTERED = RegistrationResult(Outcome.REGISTERED)
 
 
 class Table:
@@ -199,7 +199,7 @@ class Table:
 
     # Names
 
-    def register(self, now: float, holder: Holder, entry: Entry) -> Verdict:
+    def register(self, now: float, holder: Holder, entry: Entry) -> RegistrationResult:
         """Register a name for a client, or change its entry.
 
         The owner yields the name to the same client over a new link, and to a later run of the same owner; and, once its link
@@ -210,11 +210,11 @@ class Table:
         bounds = self._bounds
         holder.expires = now + self.lease
         if former is not None and former is not holder and not self._yields(former, holder, entry):
-            return Verdict(Outcome.TAKEN, None if former.linked else max(former.expires - now, 0.0))
+            return RegistrationResult(Outcome.TAKEN, None if former.linked else max(former.expires - now, 0.0))
         if former is not holder and len(holder.keys) >= bounds.entries:
-            return Verdict(Outcome.FULL, limit=bounds.entries)
+            return RegistrationResult(Outcome.FULL, limit=bounds.entries)
         if former is None and len(self._owners) >= bounds.all_entries:
-            return Verdict(Outcome.FULL, limit=bounds.all_entries)
+            return RegistrationResult(Outcome.FULL, limit=bounds.all_entries)
         before = self._entry(key)
         if former is not None and former is not holder:
             del former.keys[key]
@@ -251,12 +251,12 @@ class Table:
 
     # Lookups and watches
 
-    def look(self, now: float, key: Key) -> Seen:
+    def look(self, now: float, key: Key) -> LookupResult:
         """Return the state of a name."""
         self._revision += 1
         entry = self._entry(key)
         settled = self._settles is None or now >= self._settles or key in self._given_up
-        return Seen(self._revision, entry, entry is not None or settled)
+        return LookupResult(self._revision, entry, entry is not None or settled)
 
     def watch(self, holder: Holder, key: Key) -> bool:
         """Watch a name for a client; return False if a limit was reached."""
@@ -281,7 +281,7 @@ class Table:
         if not watchers:
             del self._watchers[key]
 
-    def take_news(self, now: float, holder: Holder, most: int) -> list[tuple[Key, Seen]]:
+    def take_news(self, now: float, holder: Holder, most: int) -> list[tuple[Key, LookupResult]]:
         """Take at most `most` of a client's pending news, in the order of their changes; of each name the latest state."""
         keys = [key for key, _ in zip(holder.news, range(most), strict=False)]
         for key in keys:
