@@ -389,6 +389,11 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "bus/broker/test_intake.py::test_the_oldest_is_dropped",
         ],
         "bytes in a queue of the bus": ["bus/broker/test_intake.py::test_bytes_are_bounded_but_one_always_fits"],
+        "tasks of a chain or a group": ["bus/tasks/test_chains.py::test_what_is_submitted_together_is_bounded"],
+        "results that tasks of chains are to be given": [
+            "bus/broker/test_steps.py::test_results_count_against_the_queue_of_what_they_are_for",
+            "bus/broker/test_steps.py::test_results_are_held_beyond_their_limits",
+        ],
         "publishes that wait for room in a queue": ["bus/broker/test_intake.py::test_waiting_is_bounded"],
         "dead letters beside a queue": ["bus/broker/test_tasks.py::test_dead_letters_are_bounded"],
         "dead letters in the queue that is named for them": [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redpoll.bus import Chain, QueueSpec, Task
-from redpoll.errors import ConfigError, QueueFull, TaskCancelled, Unsupported, UsageError
+from redpoll.errors import ConfigError, PayloadTooLarge, QueueFull, TaskCancelled, Unsupported, UsageError
 from tests.bus.tasks.support import Q, desk, turns
 
 pytestmark = pytest.mark.asyncio
@@ -41,6 +41,21 @@ async def test_a_chain_is_submitted_again_as_other_tasks() -> None:
         assert (await bus.queues.inspect(Q)).submitted == 7
         assert repr(first.then("a", Q)) == f"<TaskChain to {Q!r} after 1>"
         assert repr(both) == "<TaskGroup of 2>"
+
+
+async def test_what_is_submitted_together_is_bounded() -> None:
+    """10,000 tasks are submitted in one step and no more, with data of `max_body` together; else none is."""
+    async with desk() as bus:
+        parts = [bus.tasks.chain(number, Q) for number in range(10_001)]
+        with pytest.raises(UsageError, match=r"10001 tasks cannot be published together \(1 to 10000 can\)"):
+            await bus.tasks.group(parts).submit()
+        half = bytes(bus.capabilities.max_body // 2 + 1)
+        with pytest.raises(PayloadTooLarge):
+            await bus.tasks.chain(half, Q).then(half, Q).submit()
+        await bus.queues.declare(QueueSpec(Q))
+        assert (await bus.queues.inspect(Q)).submitted == 0
+        await bus.tasks.group(parts[:-1]).submit()
+        assert (await bus.queues.inspect(Q)).submitted == 10_000
 
 
 async def test_options_of_a_part() -> None:

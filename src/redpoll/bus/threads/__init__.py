@@ -12,13 +12,22 @@ from redpoll.bus.threads.messages import (
     BlockingServer,
     BlockingSubscription,
 )
-from redpoll.bus.threads.tasks import BlockingClaim, BlockingHandle, BlockingTasks, BlockingWorker
+from redpoll.bus.threads.tasks import (
+    BlockingChain,
+    BlockingClaim,
+    BlockingGroup,
+    BlockingHandle,
+    BlockingTasks,
+    BlockingWorker,
+)
 
 __all__ = [
     "BlockingBroadcasts",
     "BlockingBus",
+    "BlockingChain",
     "BlockingClaim",
     "BlockingClient",
+    "BlockingGroup",
     "BlockingHandle",
     "BlockingListener",
     "BlockingNotifications",
