@@ -334,6 +334,19 @@ async def test_what_nobody_gives_is_told_at_the_start(redpoll_app: AppFactory) -
             pass
 
 
+async def test_a_stream_is_given_no_broadcast(redpoll_app: AppFactory) -> None:
+    """That a stream is to be given a broadcast is told at the start, not to its callers."""
+    app = App()
+
+    @app.call
+    async def states(broadcast: Broadcast = GIVEN) -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(ConfigError, match="'broadcast' is to be given a Broadcast, and there is none"):
+        async with redpoll_app(app):
+            pass
+
+
 async def test_middleware_in_the_order_written(redpoll_app: AppFactory) -> None:
     """One chain stands around submitting and one around handling; each may change what passes."""
     seen: list[str] = []

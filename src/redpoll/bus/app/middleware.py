@@ -43,11 +43,11 @@ class Middleware:
     """
 
     async def submit(self, work: Work, proceed: Proceed) -> Any:
-        """Submit a task (the result is its `Handle`), or call (the result is the answer)."""
+        """Submit a task (the result is its `Handle`), or call (the result is the answer); not map, chain or stream."""
         return await proceed(work)
 
     async def handle(self, work: Work, proceed: Proceed) -> Any:
-        """Handle a task, a call or a broadcast; the result is its result."""
+        """Handle a task, a call or a broadcast; the result is its result, and the asynchronous generator of a stream."""
         return await proceed(work)
 
 

@@ -266,7 +266,7 @@ class Working:
     def _value_for(self, function: Function, name: str, kind: type) -> Callable[[Work], Any]:
         if kind is Task and isinstance(function, AppTask):
             return lambda work: work.task
-        if kind is Broadcast and not isinstance(function, AppTask | AppCall):
+        if kind is Broadcast and not isinstance(function, AppTask | AppCall | AppStream):
             return lambda work: work.options["broadcast"]
         for value in self._values:
             if isinstance(value, kind):
