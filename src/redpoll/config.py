@@ -148,7 +148,7 @@ class Config:
 
     cancel_handlers: bool = False
     """Whether a handler's task is cancelled when its sender withdraws the message or the deadline passes. False
-    (default): `msg.cancelled` is set, and the handler goes on."""
+    (default): `msg.cancelled` is set, and the handler continues."""
 
     answer_libchirp: bool = True
     """Whether a handler's result is sent to a libchirp peer, which cannot say if it wants it."""
@@ -179,7 +179,7 @@ class Config:
     """Maximum bytes that the node holds in all, 1 to 2**63-1 (default 1 GiB): partial large messages, messages that wait for
     a slot, messages that wait to be sent, output that peers do not read, and 64 KiB per link with TLS. Messages that a
     handler has begun do not count: slots bound them. At the limit no message above 64 KiB begins to arrive, and its
-    link waits; of the begun ones the one with the most bytes here goes on. Among links with less than 16 KiB of
+    link waits; of the begun ones the one with the most bytes here continues. Among links with less than 16 KiB of
     progress in 5 s, the one holding the most memory is closed, and messages that waited for 8 s are refused as `Busy`.
     Large sends fail with `QueueFull`, and small ones once the send queues alone reach the limit. A message of any legal
     size passes if nothing is held. A quarter of this, in addition, is available for remembering peers without a link.

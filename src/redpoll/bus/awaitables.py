@@ -100,7 +100,7 @@ def unexpected(error: GeneratorExit, task: asyncio.Task[None] | None) -> Runtime
         task: The task; None inside its first step, where that is done at once.
 
     Raises:
-        GeneratorExit: The coroutine of the task is being closed, as by the end of its loop: nothing may go on.
+        GeneratorExit: The coroutine of the task is being closed, as by the end of its loop: nothing may continue.
     """
     if asyncio._get_running_loop() is None or (task is not None and asyncio.current_task() is not task):
         raise error

@@ -239,7 +239,7 @@ class Delivery(Hold, Protocol):
         """
 
     def extend(self) -> bool:
-        """Say that the work goes on, where the engine cannot see that; elsewhere it does nothing.
+        """Say that the work continues, where the engine cannot see that; elsewhere it does nothing.
 
         Returns:
             False: it was lost.

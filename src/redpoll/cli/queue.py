@@ -33,7 +33,7 @@ async def list_(desk: Desk) -> ExitCode:
     """List the queues, with the number of tasks in each state."""
     names = sorted(await desk.bus.queues.names())
     rows = []
-    # In parts: the event loop goes on between them, however many there are.
+    # In parts: the event loop continues between them, however many there are.
     for at in range(0, len(names), _TOGETHER):
         part = map(desk.bus.queues.inspect, names[at : at + _TOGETHER])
         for info in await asyncio.gather(*part, return_exceptions=True):

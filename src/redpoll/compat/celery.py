@@ -51,7 +51,7 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
         self._bus, self._let_go = shared_bus(hub_url(*(parts[name] for name in names)), options)
 
     def close(self) -> None:
-        """Let go of the link to the hub, in a program that goes on without Celery; the broker may use it still."""
+        """Let go of the link to the hub, in a program that continues without Celery; the broker may use it still."""
         self._let_go()
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:

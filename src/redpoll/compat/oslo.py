@@ -361,7 +361,7 @@ class PollingListener(base.PollStyleListener):  # type: ignore[misc]  # it has n
 class RedpollDriver(base.BaseDriver):  # type: ignore[misc]  # it has no types
     """The driver of ``redpoll://`` and ``redpoll+…://``; oslo.messaging makes it.
 
-    It connects with the first message or listener, and goes on while the engine is away. Each process connects anew after a
+    It connects with the first message or listener, and continues while the engine is away. Each process connects anew after a
     fork.
     """
 

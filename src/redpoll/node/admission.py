@@ -270,7 +270,7 @@ class Admission:
         return result is True
 
     def _decided(self, connection: Connection) -> None:
-        """Go on with a connection for which `authorize` returned late."""
+        """Continue with a connection for which `authorize` returned late."""
         connection.resume_reading()
         connection.go_on()
 

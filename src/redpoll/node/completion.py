@@ -106,7 +106,7 @@ class Completion:
         """Return the acknowledgement for a message whose handler returned None: the sender of a request learns that."""
         if not message.kind & WANTED:
             return ACK
-        # A partly written answer of `respond` goes on; a whole one is in the output before the acknowledgement.
+        # A partly written answer of `respond` continues; a whole one is in the output before the acknowledgement.
         return ACK if message.link.transfers.answering(message.serial) else ACK_NO_ANSWER
 
     def freed(self, message: ReceivedMessage[Any], count: int = 1) -> None:
@@ -151,7 +151,7 @@ class Completion:
         try:
             self.decode(message)
         except BaseException as error:
-            # A serializer may be anybody's: only what ends the program goes on.
+            # A serializer may be anybody's: only what ends the program continues.
             self.unreadable(message, error)
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 raise
@@ -210,7 +210,7 @@ class Completion:
         return True
 
     async def respond(self, message: ReceivedMessage[Any], data: Any, header: bytes) -> None:
-        """Send an answer while the message goes on."""
+        """Send an answer while the message continues."""
         link = message.link
         peer = link.peer
         if link.libchirp or not message.kind & WANTED:

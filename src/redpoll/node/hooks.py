@@ -30,7 +30,7 @@ class PeerInfo(NamedTuple):
         connected: Whether a link to the peer is up.
         redpoll: Whether the peer announced itself as a redpoll node; False for libchirp, or too early to know.
         certificate: The certificate of its last encrypted link; None if there was none, or it had none.
-        resuming: Whether its last link was lost and its session goes on: with `Config.resume` messages wait for the
+        resuming: Whether its last link was lost and its session continues: with `Config.resume` messages wait for the
             next.
     """
 

@@ -157,7 +157,7 @@ class Shutdown:
     def _leave(self) -> None:
         """Say goodbye on each link that has nothing more to send or to be answered; called again for the others.
 
-        Later messages of those peers wait for the next link, to the next run of this node. Running handlers may go on
+        Later messages of those peers wait for the next link, to the next run of this node. Running handlers may continue
         sending over a link to a redpoll peer until that answers; libchirp knows no goodbye, so its links stay
         meanwhile.
         """

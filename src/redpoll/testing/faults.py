@@ -72,7 +72,7 @@ class Step:
     """An event in the life of a connection.
 
     Attributes:
-        do: "fin", "rst" and "silence" cut; "freeze" stops reading and passing on, "thaw" goes on with both; "hold" keeps
+        do: "fin", "rst" and "silence" cut; "freeze" stops reading and passing on, "thaw" continues with both; "hold" keeps
             bytes back until a newer connection has passed some, which reorders the two; "set" changes the conditions.
         after: Seconds since the step before, or since the connection was made.
         direction: Which way. A reset takes both.
@@ -176,7 +176,7 @@ class Chaos:
             seconds = draw.uniform(*self.pause_seconds)
             faults = self._conditions(draw)
             if event is None:
-                # An event that changes nothing, so that time goes on.
+                # An event that changes nothing, so that time continues.
                 yield Step(do="thaw", after=after, direction=direction)
             elif event in {"freeze", "hold"}:
                 yield Step(do=event, after=after, direction=direction, seconds=seconds)

@@ -116,7 +116,7 @@ class Flow:
             self._resume()
 
     def advance(self) -> None:
-        """Go on after anything changed: write what may be written, read where there is room."""
+        """Continue after anything changed: write what may be written, read where there is room."""
         if self.closed:
             return
         self._write()

@@ -177,7 +177,7 @@ class Passage:
             self._later(seconds, lambda: self.thaw(direction))
 
     def thaw(self, direction: Direction = "both") -> None:
-        """Go on reading and writing."""
+        """Continue reading and writing."""
         for flow in self._of(direction):
             flow.frozen = False
         self._advance()

@@ -381,7 +381,7 @@ class FaultProxy:
         """End all faults, so that a test can end in peace.
 
         Chaos and steps are over, conditions are those of a network that is only passed through, what was frozen or held
-        goes on, new connections are admitted. Connections that were silenced are reset, since nothing can mend them.
+        continues, new connections are admitted. Connections that were silenced are reset, since nothing can mend them.
 
         Raises:
             Closed: It is not running.

@@ -36,7 +36,7 @@ class VirtualTime:
     It may be the clock of buses on several loops, in several threads; each is called on its own.
 
     The engine's times, and those of the patterns on it, are in this time: delays, times to live, deadlines, back-off, time
-    limits. The event loop's own time goes on: `asyncio.sleep` sleeps.
+    limits. The event loop's own time continues: `asyncio.sleep` sleeps.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Effects of gaining and losing links on a peer: which messages fail, which are resent, and whether its session goes on."""
+"""Effects of gaining and losing links on a peer: which messages fail, which are resent, and whether its session continues."""
 
 from __future__ import annotations
 

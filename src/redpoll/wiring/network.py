@@ -542,7 +542,7 @@ class Net:
             self.gone(connection, error, final=False)
 
     def _link_lost(self, peer: PeerInfo, error: RedpollError) -> None:
-        """Handle the loss of a peer's link: the directory is asked anew, also where the node's session goes on."""
+        """Handle the loss of a peer's link: the directory is asked anew, also where the node's session continues."""
         if peer.resuming and self.directory is not None:
             self.directory.unlinked(peer.identity, error)
 

@@ -144,7 +144,7 @@ class Working:
             opened(await worker.__aenter__())
 
     async def _plan(self, tasks: Sequence[AppTask[..., Any, Any]]) -> None:
-        """Set the schedules of tasks; those that are there already, with the same times, go on."""
+        """Set the schedules of tasks; those that are there already, with the same times, continue."""
         if not tasks:
             return
         bus = self._desk.connected()

@@ -188,7 +188,7 @@ class Group(Generic[R_co, E_co]):
 
         Raises:
             Exception: As `submit` and `Handle.result` do: the first failure, unless all are collected.
-            TimeoutError: Outcomes are missing; the tasks go on.
+            TimeoutError: Outcomes are missing; the tasks continue.
         """
         return await self._tasks().run_chains(self._chains, timeout, self._collect)
 

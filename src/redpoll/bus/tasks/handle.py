@@ -180,7 +180,7 @@ class KnownWatch(Watch):
         if self.watching:
             return
         if self._opening is None:
-            # One of those that wait for it may be cancelled, and the others go on.
+            # One of those that wait for it may be cancelled, and the others continue.
             self._opening = asyncio.ensure_future(engine.watch(task, self))
             self._opening.add_done_callback(self._opened)
         await asyncio.shield(self._opening)
@@ -193,7 +193,7 @@ class KnownWatch(Watch):
 class Handle(Generic[ResultT]):
     """A task that was submitted. Made by `Tasks.submit`, or by `Tasks.handle` for an id. Its type is that of the result.
 
-    Dropping it changes nothing: the task goes on.
+    Dropping it changes nothing: the task continues.
     """
 
     __slots__ = (

@@ -357,7 +357,7 @@ class Worker:
         self.stop(job, "time limit", f"it took longer than {job.plan.time_limit:g} s")
         in_thread = isinstance(job.work, concurrent.futures.Future) or not job.plan.can_stop
         if in_thread and job in self._jobs and not self._limited(job).again:
-            # The outcome is there already, but the thread goes on, and so its slot is not free.
+            # The outcome is there already, but the thread continues, and so its slot is not free.
             self._hold(1)
             job.settled = True
             settle(job.delivery, self._limited(job))

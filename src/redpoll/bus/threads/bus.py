@@ -142,7 +142,7 @@ class BlockingBus:
         Args:
             drain: Seconds to wait for running handlers; None is no limit.
 
-        A handler in a thread cannot be stopped: it goes on, and its outcome is lost. Waiting calls in other threads
+        A handler in a thread cannot be stopped: it continues, and its outcome is lost. Waiting calls in other threads
         raise `Closed`. Closing twice does nothing. Ctrl-C ends the draining, and comes out when the bus is closed; a
         second one at once, and it is closed all the same. A signal handler may call it, as `QueueNode.stop`.
 

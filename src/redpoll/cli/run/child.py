@@ -169,7 +169,7 @@ async def _work(app: App, options: Options, status: Status) -> int:
             finally:
                 await app.close()
             if not finished:
-                # Threads may go on for ever, and their tasks are somebody else's now.
+                # Threads may continue for ever, and their tasks are somebody else's now.
                 sys.stdout.flush()
                 logging.shutdown()
                 os._exit(ExitCode.NOT_DELIVERED)

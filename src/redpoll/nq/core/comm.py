@@ -89,7 +89,7 @@ class Communicator(Face):
         call waits with the first, and ends it for both if its own timeout is shorter or it does not flush. Ctrl-C ends the
         wait, and is raised when the communicator is closed; a second one is raised at once, and closing continues. A signal
         handler may call it; where that interrupted a call of the communicator in a moment for which the event loop may wait,
-        it returns at once, and closing goes on when the handler has returned.
+        it returns at once, and closing continues when the handler has returned.
         """
         check_timeout(timeout)
         self._resident.close(timeout, flush)

@@ -54,7 +54,7 @@ class Client:
         member: The broker's.
         rights: What it may do; None is everything.
         token: The digest of the token that it showed; b"" is none.
-        resume: Called with it when its deferred messages can go on.
+        resume: Called with it when its deferred messages can continue.
         reopen: Called with it when it can be given tasks again.
 
     Attributes:

@@ -41,7 +41,7 @@ _WAIT = 1.0
 
 # Pages of a backup between two commits.
 _BACKUP: Final = 256
-# The epoch of a backup is so much higher: a hub that goes on from it is newer than the one that it was made of.
+# The epoch of a backup is so much higher: a hub that continues from it is newer than the one that it was made of.
 _EPOCHS: Final = 1_000
 
 # Tasks whose bodies are read in one step.
@@ -165,7 +165,7 @@ class DiskStore:
         return await self._ask(lambda: _check(self._database))  # type: ignore[no-any-return]
 
     async def backup(self, target: str | os.PathLike[str]) -> None:
-        """Copy the store, as it is at one moment, to a new file; commits go on meanwhile.
+        """Copy the store, as it is at one moment, to a new file; commits continue meanwhile.
 
         A relative path is below the folder of the store. The file takes the place of ``hub.db`` in a folder of its own. A hub
         that starts from it has a higher epoch than this one, which clients refuse from then on.

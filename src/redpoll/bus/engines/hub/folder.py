@@ -109,7 +109,7 @@ class Folder:
 
         Args:
             free: These bytes.
-            full: Whether they did not before: half of them are enough to go on, so that it does not change with each task.
+            full: Whether they did not before: half of them are enough to continue, so that it does not change with each task.
         """
         return free >= self._size // (1 if full else 2) and shutil.disk_usage(self.path).free >= self._size // 4
 

@@ -29,7 +29,7 @@ class Hub:
     """A durable bus: programs reach it as ``redpoll://host:port``, and what is confirmed to them is on its disk.
 
     Queues, tasks, outcomes and the last events of subjects are kept in a folder, which one hub has at a time. Restarted, it
-    goes on where it was: what waits is there, what workers hold stays theirs if they come back within `Limits.reclaim`.
+    continues where it was: what waits is there, what workers hold stays theirs if they come back within `Limits.reclaim`.
 
     Args:
         data: The folder; it is made where there is none.

@@ -200,7 +200,7 @@ class _Hub:
 
 
 class _Thread(threading.Thread):
-    """The thread, whose end can be awaited; a loop that waits for it goes on."""
+    """The thread, whose end can be awaited; a loop that waits for it continues."""
 
     def __init__(self, run: Callable[[_Thread], None]) -> None:
         super().__init__(name="redpoll life", daemon=True)

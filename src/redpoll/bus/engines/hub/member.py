@@ -592,7 +592,7 @@ class HubMember(Asking):
                 self._node.cut(self._peer, error)
 
     def _unread(self, record: list[Any], error: DecodeError) -> None:
-        """An envelope cannot be read, which the hub does not look into. What is beside it goes on."""
+        """An envelope cannot be read, which the hub does not look into. What is beside it continues."""
         self._unreadable.note(error)
         if record[0] == p.DELIVER:
             # Nobody could read it: a dead letter.

@@ -188,7 +188,7 @@ class HubServer:
             self._turns.end()
 
     def _resume(self, client: Client) -> None:
-        """Go on with the messages of a client that has read enough."""
+        """Continue with the messages of a client that has read enough."""
         messages, client.deferred = client.deferred, deque()
         rest, client.rest = client.rest, None
         if not self._turns.stopped:
@@ -228,7 +228,7 @@ class HubServer:
         records = p.unpack(message.data, p.FROM_CLIENTS) if len(message.data) <= p.MAX_HELLO else []
         if records and records[0][0] in {p.HELLO, p.ALIVE, p.BEGUN}:
             return records
-        # Its session is over here, and may go on there, where the loss of a link was seen later: it begins anew.
+        # Its session is over here, and may continue there, where the loss of a link was seen later: it begins anew.
         self.node.refuse(message, Busy, "a client says hello first")
         self.node.leave(peer)
         return []

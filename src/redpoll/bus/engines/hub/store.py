@@ -94,7 +94,7 @@ class Store(Protocol):
     async def close(self) -> None:
         """Put on disk what is queued, and let go of the folder. What `done` has to say is said before this returns.
 
-        Cancelling it leaves the rest to the writer, which goes on.
+        Cancelling it leaves the rest to the writer, which continues.
         """
 
 

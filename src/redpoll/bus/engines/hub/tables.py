@@ -150,7 +150,7 @@ def numbers_of(column: bytes | None) -> tuple[int, ...]:
 
 
 class Clock:
-    """The clock of a store. It goes on where it was, and stands still where the system's was set back.
+    """The clock of a store. It continues where it was, and stops where the system's was set back.
 
     Args:
         monotonic: The time of what is in writes, in seconds.
