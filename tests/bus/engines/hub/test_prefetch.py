@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -165,6 +167,38 @@ async def test_what_comes_while_tasks_go_back() -> None:
             await results(made)
     assert workers.by("a") == ["long", *range(1, 40)]
     assert workers.attempts == {1}
+
+
+@pytest.mark.asyncio
+async def test_giving_back_ends() -> None:
+    """What arrives behind the answer to what went back is begun, though what arrived before it is on its way back still."""
+    loop = asyncio.get_running_loop()
+    answers: list[asyncio.Future[None]] = []
+    begun: list[int] = []
+
+    def give_back(_number: int, _tokens: list[int]) -> asyncio.Future[None]:
+        answers.append(loop.create_future())
+        return answers[-1]
+
+    engine: Any = SimpleNamespace(
+        loop=loop, linked=True, suspended=False, give_back=give_back, say_if_linked=Mock(), look_drained=Mock()
+    )
+
+    def begin(delivery: Any) -> None:
+        begun.append(delivery.token)
+
+    consumer = handles.HubConsumer(engine, 1, "q", 1, begin, True, False, True)
+    tasks: list[Any] = [SimpleNamespace(token=token, since=0.0) for token in (1, 2, 3, 4)]
+    for each in tasks[:2]:
+        consumer.deliver(each)
+    consumer.give_back()
+    consumer.ended(1)
+    consumer.deliver(tasks[2])
+    answers[0].set_result(None)
+    await asyncio.sleep(0)
+    consumer.deliver(tasks[3])
+    assert begun == [1, 4]
+    assert len(answers) == 2
 
 
 @pytest.mark.asyncio

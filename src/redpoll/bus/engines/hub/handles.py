@@ -295,7 +295,8 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         self._due = 0.0
         # True while tasks of these are handed over, or a turn of the loop is to do so.
         self._beginning = False
-        # The last request to give tasks back. What comes before its answer was handed out before it, and goes back too.
+        # A request to give tasks back. What comes before its answer was handed out before it, and goes back too, without
+        # another such wait: for ever, tasks would go back that the hub handed out for what went back before.
         self._returning: asyncio.Future[Any] | None = None
 
     @property
@@ -396,8 +397,10 @@ class HubConsumer(EngineConsumer[HubDelivery]):
             self._ahead.clear()
             self._pace.slow(self.credit)
             if self.engine.linked:
-                self._returning = self.engine.give_back(self.number, tokens)
-                self._returning.add_done_callback(self.tell_ahead)
+                answer = self.engine.give_back(self.number, tokens)
+                if not self._is_returning:
+                    self._returning = answer
+                    answer.add_done_callback(self.tell_ahead)
 
     def withdraw(self) -> None:
         """Give back all that was not begun: the loop was blocked, and the hub was told so."""
