@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from redpoll.bus import Bus
+
 #: Seconds in which what should happen happens on a busy machine; to import the libraries too.
 PATIENCE = 30.0
 
@@ -79,3 +81,10 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def healthy(bus: Bus) -> None:
+    """Wait until all that is served over a bus is served again."""
+    async with asyncio.timeout(PATIENCE):
+        while not await bus.healthy():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)

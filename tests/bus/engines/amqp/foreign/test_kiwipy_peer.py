@@ -18,7 +18,7 @@ import redpoll
 from redpoll.bus import Broadcast, Bus, Retry, Task
 from redpoll.bus.engines.amqp.foreign.engine import DialectEngine
 from redpoll.errors import CallTimeout, NoRoute, QueueEmpty, RemoteError, TaskRejected, Unsupported
-from tests.bus.engines.amqp.foreign.support import Peer, PeerError, until
+from tests.bus.engines.amqp.foreign.support import Peer, PeerError, healthy, until
 from tests.rabbitmq import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.asyncio]
@@ -269,7 +269,7 @@ async def test_after_a_lost_connection(rabbitmq: Broker) -> None:
         ):
             await peer.run("comm.task_send(1).result(20)")
             rabbitmq.close_connections()
-            await until(lambda: bus.state is redpoll.bus.EngineState.READY and bus.tasks.in_place)
+            await healthy(bus)
             again = f"import kiwipy; comm = kiwipy.connect({rabbitmq.url!r})"
             async with Peer(again) as later:
                 assert await later.run("comm.task_send(21).result(20)") == 42

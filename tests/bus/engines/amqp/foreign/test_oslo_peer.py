@@ -17,7 +17,7 @@ from redpoll.bus import Bus, current_context, use_headers
 from redpoll.bus.notifications import Notification
 from redpoll.bus.rpc import Target, expected_exceptions
 from redpoll.errors import CallTimeout, NoRoute, RemoteError, Unsupported
-from tests.bus.engines.amqp.foreign.support import Peer, PeerError, until
+from tests.bus.engines.amqp.foreign.support import Peer, PeerError, healthy, until
 from tests.rabbitmq import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.asyncio]
@@ -250,7 +250,7 @@ async def test_after_a_lost_connection(rabbitmq: Broker) -> None:
         async with bus.rpc.serve("ours", Endpoint("ours"), server="one"):
             assert await bus.rpc.call("theirs", "same", {"value": 1}, timeout=20) == 1
             rabbitmq.close_connections()
-            await until(lambda: bus.state is redpoll.bus.EngineState.READY and bus.rpc.in_place)
+            await healthy(bus)
             assert await peer.run("client('ours').call({}, 'same', value=2)") == 2
 
             async def answered() -> bool:
