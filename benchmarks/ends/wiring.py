@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.control import Control, Fields, arguments, now, run_async
 from benchmarks.latency import latency_answer, time_each
-from redpoll import GLOBAL, Wiring
+from redpoll import GLOBAL, Config, Wiring
 from redpoll.wiring import Exchange, Queue
 from redpoll.wiring.directory import Directory
 
@@ -29,7 +29,8 @@ def place(host: str) -> dict[str, Any]:
 async def first(options: Fields) -> AsyncIterator[tuple[Wiring, str]]:
     """Start a directory, and a wiring that uses it."""
     own = place(options.get("host", "127.0.0.1"))
-    async with Directory(port=0, **own) as directory, Wiring(str(directory.address), **own) as wiring:
+    spin = Config(spin=options.get("spin", 0))
+    async with Directory(port=0, **own) as directory, Wiring(str(directory.address), config=spin, **own) as wiring:
         yield wiring, str(directory.address)
 
 
@@ -137,7 +138,7 @@ async def echo(control: Control, options: Fields) -> None:
 
 async def ask(control: Control, options: Fields) -> None:
     """Time each of a job's messages there and back."""
-    async with Wiring(options["address"]) as wiring:
+    async with Wiring(options["address"], config=Config(spin=options.get("spin", 0))) as wiring:
         exchange = await wiring.create_exchange("E")
         queue = await wiring.create_queue("Q")
         await wiring.bind(exchange, "there", wait=PATIENCE)

@@ -29,18 +29,21 @@ ROW = Row(
     title="one way of a message of 1 B to 64 KiB to a queue in another process, one at a time: half of there and back",
     notes=(
         "Two exchanges, two queues, as in the latency programs of the first ØMQ module. p99 is that of all rounds",
-        "together. pyzmq: REQ and REP, blocking. Raw TCP: blocking sockets that send the message back.",
+        "together. spin: Config.spin of both wirings. pyzmq: REQ and REP, blocking. Raw TCP: blocking sockets that send the",
+        "message back.",
         "Against raw TCP at 1 B it is the difference that counts, in microseconds.",
     ),
     contenders=[
         *on_loops(Contender(REDPOLL, "wiring", "redpoll", "wiring", {"work": "echo"})),
+        *on_loops(Contender(REDPOLL, "spin=200", "spin", "wiring", {"work": "echo", "spin": 200})),
         Contender(PYZMQ, "REQ/REP blocking", "pyzmq", "pyzmq", {"pattern": "request", "api": "blocking"}),
         sockets("echo"),
     ],
     jobs=[Job(name, 5_000, {"size": size}, warm_up=500) for name, size in SIZES.items()],
     figures={"median": Figure("median us", 1e6, 1), "p99": Figure("p99 us", 1e6, 1)},
     comparisons=[
-        *(Comparison("redpoll", "pyzmq", name, "median", higher=False, bar=0.9) for name in SIZES),
+        *(Comparison("redpoll", "pyzmq", name, "median", higher=False, bar=1.5) for name in SIZES),
+        *(Comparison("spin", "pyzmq", name, "median", higher=False, bar=1.0) for name in SIZES),
         *(Comparison("redpoll", "pyzmq", name, "p99", higher=False, by="median") for name in SIZES),
         Comparison("redpoll", "sockets", "1 B", "median", higher=False, bar=10.0, difference=True),
         *(
