@@ -1,4 +1,4 @@
-"""What an app costs beside its tasks: its start, its schedules, and its types. The server end stands by."""
+"""The costs of an app beside its tasks: its start, its schedules, and its types. The server end stands by."""
 
 from __future__ import annotations
 

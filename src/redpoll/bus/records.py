@@ -241,7 +241,7 @@ class Capabilities:
     """Seconds after which the engine takes a task away from a worker that lives. None: never."""
 
     remedies: tuple[tuple[str, str], ...] = ()
-    """What to do about capabilities that are not there: their names and the hints of errors."""
+    """Remedies for capabilities that are not there: their names, and the hints of errors."""
 
     def require(self, name: str, what: str, hint: str | None = None) -> None:
         """Raise if a capability is not there.

@@ -46,7 +46,7 @@ NO_MESSAGES = Batch([], 0)
 
 
 class _Exchange(Protocol):
-    """What pipes, and the queues that subscribe, need of an exchange."""
+    """An exchange, as pipes and subscribing queues see it."""
 
     name: str
     scope: Scope
@@ -69,7 +69,7 @@ class _Exchange(Protocol):
 
 
 class _Owner(Protocol):
-    """What a connection needs of the wiring at its own end."""
+    """The wiring at a connection's own end, as the connection sees it."""
 
     loop: asyncio.AbstractEventLoop
     connections: dict[tuple[bytes, bytes], list[Connection]]

@@ -44,7 +44,7 @@ class _Claims(NamedTuple):
 
 
 class _Board(Protocol):
-    """What the pipes need of their wiring."""
+    """The wiring, as its incoming pipes see it."""
 
     loop: asyncio.AbstractEventLoop
     queues: dict[str, Queue]

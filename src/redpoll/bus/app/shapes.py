@@ -93,7 +93,7 @@ class Shape:
         self.names = tuple(self._wanted)
         self._result = hints.get("return", Any)
         if inspect.isasyncgenfunction(function):
-            # What it yields.
+            # The type of the values that it yields.
             self._result = next(iter(get_args(self._result)), Any)
         if msgspec is None:
             for hint in (*(each for each, _ in self._wanted.values()), self._result):

@@ -48,7 +48,7 @@ class Submits(Protocol):
 
 
 class Parts:
-    """What is submitted as one task.
+    """The arguments of one task of a chain, until it is submitted.
 
     Args:
         tasks: Returns the tasks of the bus, when it is submitted.

@@ -354,7 +354,7 @@ async def comes_again(place: Place) -> None:
     await listener.close()
     async with receiver.notifications.listen(seen, topics=[topic]):
         await place.until(lambda: seen.all)
-    # Where only tasks have more than the broker itself offers, notifications are counted as that does.
+    # An engine whose tasks alone count attempts better than its broker counts notifications as the broker does.
     allowed = {attempt(sender, 2)} if sender.capabilities.successors else {1, 2}
     assert seen.all[0].payload == 1
     assert seen.all[0].attempt in allowed

@@ -63,7 +63,7 @@ class Welcome(NamedTuple):
 
 
 class News(NamedTuple):
-    """What a directory tells a client unasked.
+    """News that a directory tells a client unasked.
 
     Attributes:
         again: True if the client is to say hello again and to register all its names.

@@ -223,7 +223,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
                 while (channel := self._channel) is not None and not self._closed:
                     credit = self._credit
                     if self._prefetch == min(_MOST, credit) and list(self._levels.values()) == self._names:
-                        # What is on its way to a consumer that ends goes back, and looks as if it had been begun.
+                        # Messages on their way to a consumer that ends go back, and look as if they had been begun.
                         break
                     await self._cancel(channel)
                     await self._begin(channel)

@@ -241,7 +241,7 @@ class AmqpMember(Lacking):
         self.closed = True
         self.inbox.close(error)
         if self.results is not None:
-            # What becomes of tasks is recorded there, and then told to RabbitMQ.
+            # Outcomes of tasks are recorded there before RabbitMQ is told.
             await self.results.hub.close()
         try:
             if self.session.ready:

@@ -151,7 +151,7 @@ class _Hub:
         self._life = life
         self._where = where
         self.node: Node[Any] = Node(self._heard, where[1])
-        # What the hub said first over this session; replies go to that very node, or fail.
+        # The first message of the hub over this session; replies go to that very node, or fail.
         self._greeting: Received[Any] | None = None
         self._dialling: asyncio.Future[None] | None = None
         self._seconds = 0.0

@@ -123,7 +123,7 @@ class HubMember(Asking):
         # With the numbers of their tasks; and of calls, the times by which their outcomes are there.
         self._watchers: dict[int, tuple[Watcher, int, float | None]] = {}
         self._consumers: dict[int, HubConsumer] = {}
-        # What the next deliveries are given, by their tokens.
+        # Arguments of the next deliveries, by token.
         self._inputs: dict[int, list[tuple[str, Outcome]]] = {}
         # Of these, those that take one task.
         self._takes: set[HubConsumer] = set()
@@ -629,7 +629,7 @@ class HubMember(Asking):
         if request.watcher is not None and isinstance(value, list) and value[0]:
             self._watchers[number] = (request.watcher, p.id_number(value[0]), request.ends)
         elif request.watchers:
-            # Where the last one's key was known, it is the only one.
+            # If the last one's key was known, it is the only one.
             watched = request.watchers[-len(value[0]) :]
             for (place, watcher), task in zip(watched, value[0], strict=True):
                 if watcher is not None:
