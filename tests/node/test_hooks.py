@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import redpoll
 from redpoll import HandlerFailed, Message, Node, NotSent, PeerLost, Received, Refused, UsageError
 from redpoll.node.hooks import NodeEvents, PeerInfo
 from tests.node.support import Inbox, make, raw_dialling, settle, to, turns, until, within
@@ -86,7 +87,7 @@ async def test_hooks_are_called_by_the_loop() -> None:
         files = below.setdefault(name, set())
         while frame.f_back is not None:
             frame = frame.f_back
-            if "/redpoll/" in frame.f_code.co_filename:
+            if frame.f_code.co_filename.startswith(str(Path(redpoll.__file__).parent)):
                 files.add(Path(frame.f_code.co_filename).name)
 
     def handler(message: Received[bytes]) -> None:
