@@ -46,3 +46,16 @@ async def test_the_thread_does_not_keep_the_process_alive() -> None:
     worker = Worker("test")
     assert (await worker.call(threading.current_thread)).daemon
     worker.close()
+
+
+async def test_a_function_that_raises_stop_iteration() -> None:
+    """A StopIteration, which no future takes, comes back as the error that a coroutine makes of it."""
+    worker = Worker("test")
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(RuntimeError, match="StopIteration") as caught:
+                await worker.call(partial(next, iter(())))
+        assert isinstance(caught.value.__cause__, StopIteration)
+        assert await worker.call(lambda: 17) == 17
+    finally:
+        worker.close()

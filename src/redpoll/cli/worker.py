@@ -55,6 +55,11 @@ def _call(function: Callable[[], ResultT], future: asyncio.Future[ResultT], loop
     settle: Callable[[], None]
     try:
         settle = partial(_settle, future, future.set_result, function())
+    except StopIteration as error:
+        # A future takes none, and a coroutine raises it as this.
+        raised = RuntimeError("the function raised StopIteration")
+        raised.__cause__ = error
+        settle = partial(_settle, future, future.set_exception, raised)
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
         settle = partial(_settle, future, future.set_exception, error)
     # A closed loop has no waiters.

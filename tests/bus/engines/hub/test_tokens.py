@@ -20,11 +20,13 @@ from redpoll.bus.broker import Limits, Permissions
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub import server
 from redpoll.bus.engines.hub.tokens import Tokens
-from redpoll.errors import NotAuthorized
+from redpoll.errors import DialFailed, NotAuthorized
+from redpoll.node import Received
+from redpoll.node.door import LayerNode, Peer
 from redpoll.testing.certificates import Certificates
-from tests.bus.engines.hub.support import running
+from tests.bus.engines.hub.support import Running, running
 from tests.bus.engines.hub.test_hub import body
-from tests.node.support import PATIENCE, until
+from tests.node.support import PATIENCE, elapse, until
 
 ANN, BOB, OPS = "ann-ann-ann-ann-1", "bob-bob-bob-bob-2", "ops-ops-ops-ops-3"
 FILE = f"""
@@ -274,6 +276,38 @@ async def test_signs_of_life(file: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             for token, count in ((OPS, 0), (f"{BOB}-new", 0), ("", 0), (BOB, 1)):
                 await process.send(Message(body([p.ALIVE, name, token]), hub.hub.address), timeout=PATIENCE)
                 assert heard == [peer] * count, token
+
+
+@pytest.mark.asyncio
+async def test_a_token_is_shown_to_hubs_alone(file: Path) -> None:
+    """A node that is no hub learns no token: neither at first, nor where a hub was; a hub that is there again does."""
+    learnt: list[Any] = []
+    links = 0
+
+    class Stranger(LayerNode):
+        def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+            learnt.extend(each.data for each in messages)
+            return messages
+
+        def _session_began(self, peer: Peer, renewed: bool) -> None:
+            nonlocal links
+            links += 1
+
+    async with Stranger(Config(port=0, serializer="raw")) as stranger:
+        with pytest.raises(DialFailed, match="no hub answer"):
+            await redpoll.connect(f"redpoll://{OPS}@{stranger.address}", connect_timeout=0.5).__aenter__()
+    assert (links, learnt) == (1, [])
+    hub = Running(tokens=Tokens(file))
+    port = hub.hub.address.port
+    async with redpoll.connect(url(hub, OPS)) as bus:
+        hub.stop()
+        async with Stranger(Config(port=port, serializer="raw")):
+            await until(lambda: links == 2, "a link to the stranger")
+            await elapse(0.25)
+            assert not learnt
+        with running(port=port, tokens=Tokens(file)):
+            await until(lambda: bus.state is EngineState.READY, "the hub that is there again")
+            await bus.queues.declare("night")
 
 
 @pytest.mark.asyncio

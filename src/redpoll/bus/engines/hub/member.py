@@ -44,7 +44,7 @@ from redpoll.errors import (
     UsageError,
 )
 from redpoll.node import Received
-from redpoll.node.door import LayerNode, Peer, peer_at
+from redpoll.node.door import LayerNode, Peer, peer_at, peer_of
 from redpoll.node.reports import Repeated
 from redpoll.platforms import after_fork
 
@@ -78,6 +78,11 @@ class _Node(LayerNode):
         if engine is not None:
             engine.arrived(messages)
         return messages
+
+    def _session_began(self, peer: Peer, renewed: bool) -> None:  # noqa: ARG002
+        engine = self._engine()
+        if engine is not None:
+            engine.began(peer)
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         engine = self._engine()
@@ -133,6 +138,8 @@ class HubMember(Asking):
         # The last question of the hub what is begun; and the last one after which it was told that the loop runs.
         self._question = self._resumed = 0
         self._resuming = False
+        # Peers that greeted as hubs over the sessions that they have: they may learn the token.
+        self._hubs: set[Peer] = set()
         self._link: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None]
         self._lost: asyncio.Future[RedpollError]
@@ -325,12 +332,11 @@ class HubMember(Asking):
             self._welcome = self.loop.create_future()
             try:
                 await self._node.ready(address, timeout=self._connect_timeout)
-                self._peer = peer = peer_at(self._node, address)
-                if peer is not None:
-                    ((hello, _),) = p.pack([[p.HELLO, p.VERSION, self._name, self._token]])
-                    self._node.post(peer, hello)
+                self._peer = peer_at(self._node, address)
+                if self._peer in self._hubs:
+                    self._say_hello()
                 async with asyncio.timeout(self._connect_timeout):
-                    await self._greeted()
+                    await self._welcomed_or_lost()
             except TimeoutError as error:
                 self._failed(error if isinstance(error, RedpollError) else DialFailed(address, "no hub answers"))
             except RedpollError as error:
@@ -349,7 +355,13 @@ class HubMember(Asking):
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _greeted(self) -> None:
+    def _say_hello(self) -> None:
+        """Show the token to the hub, which has greeted: over this session, which ends where another node listens."""
+        if self._peer is not None:
+            ((hello, _),) = p.pack([[p.HELLO, p.VERSION, self._name, self._token]])
+            self._node.post(self._peer, hello)
+
+    async def _welcomed_or_lost(self) -> None:
         either: list[asyncio.Future[Any]] = [self._lost, self._welcome]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not self._welcome.done():
@@ -380,18 +392,28 @@ class HubMember(Asking):
         for consumer in tuple(self._takes):
             consumer.stop(error)
 
+    def began(self, peer: Peer) -> None:
+        """For the node: a session, over which nothing came yet."""
+        self._hubs.discard(peer)
+
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """For the node: it is over."""
+        self._hubs.discard(peer)
         if peer is self._peer:
-            self._peer = None
-            self.linked = False
-            if not self._lost.done():
-                self._lost.set_result(error)
+            self._lose_hub(error)
+
+    def _lose_hub(self, error: RedpollError) -> None:
+        self._peer = None
+        self.linked = False
+        if not self._lost.done():
+            self._lost.set_result(error)
 
     def _greet(self) -> None:
-        """Say hello again: the hub has given this client up, whose link was there again in what it takes for good time."""
-        if self.linked and self._peer is not None:
-            self.ended(self._peer, PeerLost(self._peer.address, "the hub has ended the session of this client"))
+        """Say hello, again where the hub has given up this client, whose link was there again in what it takes for good time."""
+        if not self.linked:
+            self._say_hello()
+        elif self._peer is not None:
+            self._lose_hub(PeerLost(self._peer.address, "the hub has ended the session of this client"))
 
     def _welcomed(self, version: int, store: str, epoch: int, confirm: Any, max_body: int) -> None:
         if self._welcome.done():
@@ -578,18 +600,22 @@ class HubMember(Asking):
     # Receiving
 
     def arrived(self, messages: list[Received[Any]]) -> None:
-        """For the node: records of the hub."""
+        """For the node: records of a hub; those of another one than this client is at, or dials, are passed over."""
+        peer = peer_of(messages[0])
         try:
             for message in messages:
                 for record in p.unpack(message.data, p.FROM_HUB):
+                    if record[0] == p.GREET:
+                        self._hubs.add(peer)
+                    if peer is not self._peer:
+                        continue
                     try:
                         _TAKE[record[0]](self, *record[1:])
                     except DecodeError as error:
                         self._unread(record, error)
         except ProtocolError as error:
             _log.warning("the hub violated the protocol: %s", error)
-            if self._peer is not None:
-                self._node.cut(self._peer, error)
+            self._node.cut(peer, error)
 
     def _unread(self, record: list[Any], error: DecodeError) -> None:
         """An envelope cannot be read, which the hub does not look into. What is beside it continues."""
