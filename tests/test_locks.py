@@ -95,6 +95,52 @@ def test_a_signal_handler_does_not_wait_for_its_thread() -> None:
     assert (received, ended) == (" ".join(["b'2'"] * 6), "True True")
 
 
+CONNECTING = """
+import signal
+from redpoll import UsageError
+from redpoll.bus import process_bus
+from redpoll.bus.bus import Bus
+
+class Interrupted(Exception): pass
+
+def handle(*_):
+    for call in (lambda: bus.run(side), bus.close):
+        try:
+            call()
+        except UsageError as error:
+            print(error)
+    if fails:
+        raise Interrupted
+
+async def side(bus):
+    return "connected"
+
+def connect(*args, **kwargs):
+    signal.raise_signal(signal.SIGTERM)
+    return connected(*args, **kwargs)
+
+connected, process_bus.connect = process_bus.connect, connect
+signal.signal(signal.SIGTERM, handle)
+bus = process_bus.ProcessBus("memory://", lambda bus: bus)
+fails = True
+try:
+    bus.run(side)
+except Interrupted:
+    fails = False
+print(bus.run(side))
+bus.close()
+"""
+
+
+def test_a_signal_handler_does_not_wait_for_the_bus_that_its_thread_connects() -> None:
+    """A bus of a process is not used or closed by a handler that interrupted its connecting, which may be done again."""
+    done = run_program(CONNECTING)
+    assert done.returncode == 0, done.stderr
+    *refused, ended = done.stdout.splitlines()
+    assert [each.partition(": a signal handler")[0] for each in refused] == ["this might wait for ever"] * 4
+    assert ended == "connected"
+
+
 def test_locks_of_threads_and_loops_are_known() -> None:
     """A thread does not wait while it holds one of the locks of the process that loops and threads take."""
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from redpoll.errors import UsageError
 
-__all__ = ["check_unlocked", "holds_lock", "new_lock", "noted"]
+__all__ = ["check_not_held", "check_unlocked", "holds_lock", "new_lock", "noted"]
 
 LockT = TypeVar("LockT")
 
@@ -48,7 +48,21 @@ def check_unlocked() -> None:
         UsageError: It does.
     """
     if holds_lock():
-        raise UsageError(
-            "this might wait for ever: a signal handler or a finalizer interrupted a call that the event loop may wait for",
-            "let it set an event that a thread waits for, or start a thread; send and stop do not wait there",
-        )
+        raise _interrupted("a call that the event loop may wait for")
+
+
+def check_not_held(lock: _thread.RLock) -> None:
+    """Refuse to begin again what this thread does with a lock that it holds for long, as while it waits for a loop.
+
+    Raises:
+        UsageError: It holds the lock: a signal handler or a finalizer interrupted it.
+    """
+    if lock._is_owned():  # type: ignore[attr-defined]
+        raise _interrupted("a call whose end this waits for")
+
+
+def _interrupted(call: str) -> UsageError:
+    return UsageError(
+        f"this might wait for ever: a signal handler or a finalizer interrupted {call}",
+        "let it set an event that a thread waits for, or start a thread; send and stop do not wait there",
+    )

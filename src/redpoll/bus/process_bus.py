@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from redpoll.blocking.verbs import wait
 from redpoll.bus.bus import Bus, connect
 from redpoll.errors import Closed
+from redpoll.locks import check_not_held
 from redpoll.platforms import after_fork
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class ProcessBus(Generic[SideT]):
 
     def renew(self) -> None:
         """Begin anew, in a forked child: what it inherits is left as it is, and another thread may have held the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._entered: tuple[Home, SideT] | None = None
 
     def enter(self) -> tuple[Home, SideT]:
@@ -50,9 +51,11 @@ class ProcessBus(Generic[SideT]):
         Raises:
             DialFailed: The engine was not reached in time, where ``wait=True`` is not among the options.
             ConfigError: The URL or an option cannot be.
+            UsageError: A signal handler or a finalizer interrupted this thread while it connected.
         """
         entered = self._entered
         if entered is None:
+            check_not_held(self._lock)
             with self._lock:
                 entered = self._entered
                 if entered is None:
@@ -92,7 +95,11 @@ class ProcessBus(Generic[SideT]):
 
         Args:
             drain: Seconds to wait for open deliveries.
+
+        Raises:
+            UsageError: A signal handler or a finalizer interrupted this thread while it connected.
         """
+        check_not_held(self._lock)
         with self._lock:
             entered, self._entered = self._entered, None
         if entered is not None:

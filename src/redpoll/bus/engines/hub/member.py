@@ -409,7 +409,7 @@ class HubMember(Asking):
             self._lost.set_result(error)
 
     def _greet(self) -> None:
-        """Say hello, again where the hub has given up this client, whose link was there again in what it takes for good time."""
+        """Say hello: again if the hub has given up this client, whose link was there again in what it takes for good time."""
         if not self.linked:
             self._say_hello()
         elif self._peer is not None:
