@@ -9,7 +9,7 @@ layer that releases what it has room for says by that when it takes more. Out: `
 once, `when_room` tells when there is some again, and `withdraw` takes back a piece that was not sent.
 
 A `Peer` is what the layer knows the remote node by. It is the same object as long as that node is known; a layer reads
-its `identity`, `address` and `last_error`, and hands it back. Everything else of it belongs to the core.
+its `identity`, `address`, `last_error` and `last_heard`, and hands it back. Everything else of it belongs to the core.
 """
 
 from __future__ import annotations

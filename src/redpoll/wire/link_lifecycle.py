@@ -122,6 +122,7 @@ def detach(peer: Peer, link: Link[Peer], error: RedpollError, now: float) -> Non
     if link not in peer.links:
         return
     peer.links.remove(link)
+    peer.last_heard = max(peer.last_heard, link.liveness.last_received)
     if peer.link is link:
         peer.link = select_link(peer.links, link)
     peer.counters.bytes_sent += link.bytes_sent

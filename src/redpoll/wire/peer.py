@@ -110,6 +110,8 @@ class Peer:
     session: Session = field(init=False, default_factory=Session)
     #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
     last_error: RedpollError | None = field(init=False, default=None)
+    #: When bytes were last received over one of its lost links.
+    last_heard: float = field(init=False, default=0.0)
 
     # For the owner only: futures that wait for room in the window, the host that the last link came in from (None if
     # this end dialled), the certificate on the newest link that has one, whether there ever was a link, and whether one

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import redpoll
+from redpoll import Config
 from redpoll.address import Address
 from redpoll.bus import Envelope, Outcome, OutcomeKind, Task, TaskInfo
 from redpoll.bus.broker import Limits
@@ -468,31 +469,53 @@ async def test_a_hub_that_is_frozen_is_not_healthy(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.asyncio
-async def test_looks_at_a_hub_that_is_frozen_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks and administration end as those of a hub that is away, before it is known that the link is lost."""
+async def test_operations_at_a_hub_that_is_frozen_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that has no timeout ends so long after it began, or after the hub was last heard, not after its link was lost."""
+    config = Config(keepalive=0.05)
     with running() as hub:
-        async with FaultProxy(str(hub.hub.address)) as proxy, redpoll.connect(f"redpoll://{proxy.address}") as bus:
-            await bus.queues.declare("q")
-            monkeypatch.setattr(asking, "ABSENCE", 0.1)
-            monkeypatch.setattr(asking, "_LATE", 0.1)
-            handle = await bus.tasks.submit(1, queue="q")
+        async with (
+            FaultProxy(str(hub.hub.address)) as proxy,
+            redpoll.connect(f"redpoll://{proxy.address}", config=config) as bus,
+        ):
+            await bus.queues.declare(redpoll.bus.QueueSpec("full", max_length=1))
+            handle = await bus.tasks.submit(1, queue="full")
+            engine: Any = bus.engine
+            loop = asyncio.get_running_loop()
+            monkeypatch.setattr(asking, "ABSENCE", 0.0)
+            early = loop.time()
+            earlier = asyncio.ensure_future(bus.tasks.submit(1, queue="full", dedup="a"))
+            await until(lambda: engine._requests, "a submit that waits for room")
+            (first,) = engine._requests
+            await until(lambda: engine._peer.link.liveness.last_received > early, "an answer to a ping")
+            monkeypatch.setattr(asking, "ABSENCE", 3.0)
             proxy.freeze()
-            looks: list[Callable[[], Awaitable[Any]]] = [
+            operations: list[Callable[[], Awaitable[Any]]] = [
                 handle.state,
                 handle.cancel,
                 bus.queues.names,
-                lambda: bus.queues.inspect("q"),
-                lambda: bus.queues.browse("q"),
-                lambda: bus.queues.pause("q"),
+                lambda: bus.queues.inspect("full"),
+                lambda: bus.queues.browse("full"),
+                lambda: bus.queues.pause("full"),
                 lambda: bus.queues.declare("r"),
+                lambda: bus.queues.purge("full"),
+                lambda: bus.queues.delete("full"),
+                lambda: bus.queues.move("full", "r"),
+                lambda: bus.queues.redrive("full"),
+                lambda: bus.tasks.submit(1, queue="full"),
+                lambda: bus.tasks.submit(1, queue="full", dedup="b"),
             ]
-            ends = await asyncio.wait_for(asyncio.gather(*(each() for each in looks), return_exceptions=True), PATIENCE)
-            assert [type(each) for each in ends] == [NotConfirmed] * len(looks)
-            assert "the hub did not answer in time" in str(ends[0])
-            assert bus.state is EngineState.READY
-            proxy.thaw()
-            monkeypatch.undo()
-            await handle.state()
+            asked = [asyncio.ensure_future(each()) for each in operations]
+            await turns()
+            late = loop.time()
+            await until(lambda: not engine.linked, "the loss")
+            await turns()
+            ends = {number: each.absence for number, each in engine._requests.items()}
+            assert early + 3 < ends.pop(first)
+            assert ends
+            assert max(ends.values()) <= late + 3
+            done = await asyncio.wait_for(asyncio.gather(earlier, *asked, return_exceptions=True), PATIENCE)
+            assert {type(each) for each in done} == {NotConfirmed}
+            assert "the hub did not answer in time" in str(done[1])
 
 
 @pytest.mark.asyncio

@@ -34,8 +34,8 @@ _SOON: Final = 0.001
 _TIMEOUTS: Final = 1_024
 #: Seconds beyond its timeout that the hub's own answer to a publish or a call may take.
 _LATE: Final = 1.0
-#: Seconds that operations without a timeout wait for a hub that is not there, and those that need no time for an answer,
-#: unless the bus was opened with `wait`.
+#: Seconds that operations without a timeout wait for a hub that is not there, from when they were begun or it was last
+#: heard, unless the bus was opened with `wait`.
 ABSENCE: Final = 30.0
 _ABSENT_HINT: Final = (
     "start the hub, or correct its address; with connect(wait=True) operations wait for it without a limit"
@@ -54,7 +54,7 @@ class Request:
         size: Bytes of a payload that waits to be sent.
         watcher: Of a publish.
         deadline: When its timeout was over, where the hub is to say so.
-        absence: When its wait for a hub that is not there is over; None if it has a timeout, or waits without a limit.
+        absence: When its wait is over, if the hub is not there; None if it has a timeout, or waits without a limit.
         timeout: Its timeout.
         ends: Of a call: the time by which its outcome is there, whatever becomes of the hub.
         watchers: Of tasks that are published together: the numbers of their watchers, with these.
@@ -188,22 +188,19 @@ class Asking:
         gather: bool = False,
         ended: tuple[str, int] | None = None,
         dies: bool = False,
-        prompt: bool = False,
     ) -> asyncio.Future[Any]:
-        if timeout is None and prompt and not self._patient:
-            # It would be noticed late that the link of a frozen hub is lost, and only then waited for another one.
-            timeout = ABSENCE
         number = next(self._numbers)
         future: asyncio.Future[Any] = self.loop.create_future()
         request = Request([kind, number, *rest], future, again, size, watcher, ended)
         self._requests[number] = request
         if timeout is not None:
             request.timeout = timeout
-            when = self._limit(number, timeout)
+            when = self.loop.time() + timeout
+            self._limit(number, when)
             if dies:
                 request.ends = when + _LATE
         elif not self._patient and kind in _IMPATIENT:
-            request.absence = 0.0
+            request.absence = self.loop.time() + ABSENCE
             if not self.linked:
                 self._limit_absence(number, request)
         self._push(request, gather)
@@ -237,10 +234,9 @@ class Asking:
             call("a watcher", request.watcher.gone, error)
         fail_future(request.future, error)
 
-    # Timeouts of publishes
+    # Timeouts
 
-    def _limit(self, number: int, timeout: float) -> float:
-        when = self.loop.time() + timeout
+    def _limit(self, number: int, when: float) -> None:
         if len(self._timeouts) > self._most_timeouts:
             # Those of requests that were answered long before, or that waited before the last loss of the link.
             self._timeouts = [each for each in self._timeouts if self._is_current(*each)]
@@ -251,7 +247,6 @@ class Asking:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.loop.call_at(when, _time_out, weakref.ref(self))
-        return when
 
     def _is_current(self, when: float, number: int) -> bool:
         """Return True if a timeout may end its request, or the call that it began."""
@@ -268,10 +263,11 @@ class Asking:
         """Give a confirmed call its outcome: its time is over, and the hub does not say so."""
         raise NotImplementedError
 
-    def _limit_absence(self, number: int, request: Request) -> None:
+    def _limit_absence(self, number: int, request: Request, heard: float = 0.0) -> None:
         if request.absence is not None:
-            request.absence = self.loop.time() + ABSENCE
-            self._limit(number, ABSENCE)
+            # A frozen hub was not heard for a while when its link is lost.
+            request.absence = max(request.absence, heard + ABSENCE)
+            self._limit(number, request.absence)
 
     @property
     def where(self) -> str:

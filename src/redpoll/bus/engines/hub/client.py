@@ -55,8 +55,6 @@ _new: Final = tuple.__new__
 #: Maximum number of unconfirmed publishes of one `publish_many`.
 _WINDOW: Final = 1_024
 
-#: Calls that last as long as what they work on is large.
-_LASTING: Final = frozenset({"backup", "check", "delete", "move", "purge", "redrive"})
 #: Port of a hub.
 PORT: Final = 5683
 #: Bytes of publishes that wait to be sent.
@@ -73,7 +71,7 @@ class HubEngine(HubMember):
         if problem is not None:
             raise UsageError(problem)
         again = name not in {"redrive", "move", "backup"}
-        return self._ask(p.CALL, name, list(arguments), again=again, prompt=name not in _LASTING)
+        return self._ask(p.CALL, name, list(arguments), again=again)
 
     def _call_of(self, name: str, queue: str, *arguments: Any) -> asyncio.Future[Any]:
         check_subject("queue", queue)

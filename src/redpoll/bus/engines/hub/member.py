@@ -140,6 +140,8 @@ class HubMember(Asking):
         self._resuming = False
         # Peers that greeted as hubs over the sessions that they have: they may learn the token.
         self._hubs: set[Peer] = set()
+        # When the hub was last heard, if its link is lost.
+        self._heard = 0.0
         self._link: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None]
         self._lost: asyncio.Future[RedpollError]
@@ -400,11 +402,12 @@ class HubMember(Asking):
         """For the node: it is over."""
         self._hubs.discard(peer)
         if peer is self._peer:
-            self._lose_hub(error)
+            self._lose_hub(error, peer.last_heard)
 
-    def _lose_hub(self, error: RedpollError) -> None:
+    def _lose_hub(self, error: RedpollError, heard: float) -> None:
         self._peer = None
         self.linked = False
+        self._heard = heard
         if not self._lost.done():
             self._lost.set_result(error)
 
@@ -413,7 +416,8 @@ class HubMember(Asking):
         if not self.linked:
             self._say_hello()
         elif self._peer is not None:
-            self._lose_hub(PeerLost(self._peer.address, "the hub has ended the session of this client"))
+            error = PeerLost(self._peer.address, "the hub has ended the session of this client")
+            self._lose_hub(error, self.loop.time())
 
     def _welcomed(self, version: int, store: str, epoch: int, confirm: Any, max_body: int) -> None:
         if self._welcome.done():
@@ -442,7 +446,7 @@ class HubMember(Asking):
             again = request.again and not isinstance(error, ProtocolError)
             # A hub that is gone hands nothing to a consumer: its close is not said again.
             if request.record[0] != p.CLOSE and (id(request.record) in waiting or not request.sent or again):
-                self._limit_absence(number, request)
+                self._limit_absence(number, request, self._heard)
                 continue
             del self._requests[number]
             if request.anew:
@@ -680,6 +684,7 @@ class HubMember(Asking):
     def _dismissed(self, error: RedpollError) -> None:
         """The hub does not know this client, or no more: it says hello again."""
         self.linked = False
+        self._heard = self.loop.time()
         fail_future(self._welcome, error)
         if not self._lost.done():
             self._lost.set_result(error)
