@@ -439,11 +439,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "changes of queues that the list of queues at RabbitMQ does not take": [
             "bus/engines/amqp/test_catalogue.py::test_records_that_wait"
         ],
-        "wait for a hub that is away, of operations without a timeout": [
-            "bus/engines/hub/test_recovery.py::test_operations_wait_for_an_absent_hub_with_a_limit"
-        ],
-        "answer of a hub to a look at tasks, queues or schedules, and to declaring, pausing, cancelling": [
-            "bus/engines/hub/test_recovery.py::test_looks_at_a_hub_that_is_frozen_end"
+        "wait for a hub that is away or frozen, of operations without a timeout": [
+            "bus/engines/hub/test_recovery.py::test_operations_wait_for_an_absent_hub_with_a_limit",
+            "bus/engines/hub/test_recovery.py::test_operations_at_a_hub_that_is_frozen_end",
         ],
         "calls of a client of a hub that are carried out at a time": [
             "bus/engines/hub/test_server.py::test_calls_that_take_a_while_are_bounded"

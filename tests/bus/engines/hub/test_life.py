@@ -56,7 +56,7 @@ class HubNode(LayerNode):
     def _session_began(self, peer: Peer, renewed: bool) -> None:
         self.greeted.append(peer)
         if self._greets:
-            self.say(peer, p.GREET)
+            self.say(peer, p.GREET, False)
 
     def say(self, peer: Peer, *record: Any) -> None:
         """Send a record."""

@@ -24,11 +24,13 @@ from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub import asking, member
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.client import HubEngine
+from redpoll.bus.engines.hub.server import HubServer
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.rpc import server
 from redpoll.bus.state import EngineState
 from redpoll.errors import CallTimeout, Closed, Expired, NotConfirmed, PeerLost, TaskError, TaskExpired, UsageError
+from redpoll.node.door import Peer
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
 from tests.node.support import PATIENCE, elapse, turns, until
@@ -160,7 +162,7 @@ async def test_a_task_that_is_lost_on_its_way_to_a_taker(monkeypatch: pytest.Mon
 
             def lose(self: Any, *_: Any) -> None:
                 monkeypatch.setitem(member._TAKE, p.DELIVER, delivered)
-                self._greet()  # as where its session is over
+                self._greet(False)  # as where its session is over
 
             monkeypatch.setitem(member._TAKE, p.DELIVER, lose)
             with pytest.raises(NotConfirmed, match="the hub is gone"):
@@ -358,6 +360,36 @@ async def test_a_worker_that_closes_as_its_link_is_lost() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_loss_that_the_client_sees_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose session is over comes back to a hub for which it goes on, and so do its signs of life."""
+    monkeypatch.setattr(member, "_RESUME", 0.01)
+    signs: list[str] = []
+    live = HubServer._live
+
+    def note(self: HubServer, peer: Peer, name: str, token: str) -> None:
+        signs.append(name)
+        live(self, peer, name, token)
+
+    monkeypatch.setattr(HubServer, "_live", note)
+    with running(limits=Limits(grace=PATIENCE)) as hub:
+        config = Config(keepalive=0.05)
+        async with (
+            FaultProxy(str(hub.hub.address)) as proxy,
+            redpoll.connect(f"redpoll://{proxy.address}", config=config) as bus,
+            bus.tasks.worker(lambda task: task.data, queue="q"),
+        ):
+            await until(lambda: signs, "a sign of life")
+            proxy.refuse()
+            proxy.cut()
+            await until(lambda: bus.state is EngineState.RECONNECTING, "the loss")
+            await turns(50)
+            signs.clear()
+            proxy.admit()
+            assert await bus.tasks.run(1, queue="q", timeout=PATIENCE) == 1
+            await until(lambda: signs, "signs of life")
+
+
+@pytest.mark.asyncio
 async def test_closing_a_consumer_whose_hub_goes_away() -> None:
     """A consumer that is closed in the moment in which its hub goes away is closed, though that never returns."""
     hub = Running()
@@ -539,7 +571,7 @@ async def test_timeouts_of_lost_links_are_forgotten(monkeypatch: pytest.MonkeyPa
             await until(lambda: len(engine._requests) == 100, "the publishes")
             monkeypatch.setattr(heapq, "heapify", count)
             for _ in range(8):
-                engine._greet()
+                engine._greet(False)
                 await until(lambda: not engine.linked, "the loss")
                 await until(lambda: engine.linked, "the link")
             assert len(engine._timeouts) <= 3 * 100

@@ -411,11 +411,11 @@ class HubMember(Asking):
         if not self._lost.done():
             self._lost.set_result(error)
 
-    def _greet(self) -> None:
+    def _greet(self, known: bool) -> None:
         """Say hello: again if the hub has given up this client, whose link was there again in what it takes for good time."""
         if not self.linked:
             self._say_hello()
-        elif self._peer is not None:
+        elif not known and self._peer is not None:
             error = PeerLost(self._peer.address, "the hub has ended the session of this client")
             self._lose_hub(error, self.loop.time())
 

@@ -27,7 +27,7 @@
 | UNSUBSCRIBE | subscription | |
 | WATCH | request, id | `Engine.watch`; the number of the request names the watcher |
 | CALL | request, name, arguments | everything else of `Engine`, by its name |
-| GREET | | first over each session: the hub knows no client in it; one that has said hello does so again |
+| GREET | known | first over each link; False: the hub knows no client in its session, and one that said hello does so again |
 | WELCOME | version, store, epoch, confirm, max_body | the answer to HELLO |
 | REPLY | request, value | it is done, as surely as WELCOME said |
 | FAILED | request, error | it is not; of request 0: the hub does not know the client, or no more |
@@ -169,7 +169,7 @@ FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
     STOPPED: (int, str),
     EVENTS: (list, str, bytes, bool),
     NOTE: (str, str, bytes, str),
-    GREET: (),
+    GREET: (bool,),
     STALLED: (str, int),
     INPUTS: (int, int, list),
 }

@@ -41,7 +41,6 @@ MAX_BODY: Final = 16 * 2**20
 _NAME: Final = 255
 #: Seconds between two looks at the tokens, and at who is there.
 _PAUSE: Final = 0.5
-((_GREET, _),) = p.pack([[p.GREET]])
 
 
 class _Node(LayerNode):
@@ -57,12 +56,16 @@ class _Node(LayerNode):
         return self._server.take(messages)
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:  # noqa: ARG002
-        self._server.meet(peer)
         # A client that was away for longer than it knows takes this for the session that it had.
-        asyncio.get_running_loop().call_soon(self.post, peer, _GREET)
+        self._greet(peer)
 
     def _session_resumed(self, peer: Peer) -> None:
-        self._server.meet(peer)
+        # A client that saw the loss of its link earlier takes this for a new session.
+        self._greet(peer)
+
+    def _greet(self, peer: Peer) -> None:
+        ((greeting, _),) = p.pack([[p.GREET, self._server.meet(peer)]])
+        asyncio.get_running_loop().call_soon(self.post, peer, greeting)
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         self._server.lose(peer, error)
@@ -269,10 +272,12 @@ class HubServer:
 
     # Clients
 
-    def meet(self, peer: Peer) -> None:
-        """Expect a hello from a peer that has a new link, unless it is a known client in a resumed session."""
-        if peer not in self._clients:
+    def meet(self, peer: Peer) -> bool:
+        """Expect a hello from a peer that has a new link; return True if it is a known client in a resumed session."""
+        known = peer in self._clients
+        if not known:
             self._strangers[peer] = time.monotonic() + self._patience
+        return known
 
     def _hello(self, peer: Peer, version: int, name: str, token: str) -> None:
         if version != p.VERSION:
