@@ -23,8 +23,10 @@ from redpoll.transport.listen import Acceptor
 
 __all__ = ["GrpcCarrier", "make"]
 
-#: Seconds to wait for streams to end: twice the grace that each end gives the other.
+#: Seconds to wait for streams to end: twice the grace that each end gives the other; and in how many steps: a process that
+#: stood still meanwhile has lost one of them only.
 _ENDING = 2 * ENDING_GRACE
+_STEPS = 10
 
 #: The classes of gRPC whose methods run in tasks of its own for a call.
 _WORKERS = ("_AioCall.", "StreamStreamCall.")
@@ -74,8 +76,9 @@ class GrpcCarrier:
         self._trusted = client_credentials(certificate if key is None else None) if encrypted else None
         self._listeners: weakref.WeakSet[GrpcListener] = weakref.WeakSet()
         self._links: set[DialledLink] = set()
-        #: Tasks that end the servers of closed listeners, and calls that opened no link.
+        #: Tasks that end the servers of closed listeners, and those that end calls that opened no link.
         self._ending: set[asyncio.Task[None]] = set()
+        self._discarding: set[asyncio.Task[None]] = set()
         # glibc returns freed memory to the system page by page, and requests it again for each message, unless it has
         # seen a larger block allocated and freed: half of the throughput.
         bytearray(_REUSED)
@@ -123,7 +126,7 @@ class GrpcCarrier:
         finally:
             if link is None:
                 # Shielded, as this may be cancelled a second time.
-                await asyncio.shield(self._end(_discard(call, channel)))
+                await asyncio.shield(_begin(_discard(call, channel), self._discarding))
             # An error refers to this frame, and gRPC keeps its thread and sockets as long as any of its objects exists.
             del call, channel
         self._links.add(link)
@@ -138,13 +141,6 @@ class GrpcCarrier:
             return TLSError("the peer uses TLS, and this end sends plaintext", address, BOTH_ENDS)
         return failure(address, detail)
 
-    def _end(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task that ends something; `wait_ended` waits for it."""
-        ending = asyncio.get_running_loop().create_task(work, name="redpoll grpc end")
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
-        return ending
-
     async def wait_ended(self) -> None:
         """Wait until the streams of links that have ended are closed, and the servers of closed listeners.
 
@@ -152,11 +148,15 @@ class GrpcCarrier:
         """
         for each in [each for each in self._listeners if each.closed]:
             self._listeners.discard(each)
-            self._end(each.wait_ended())
-        tasks = [*self._ending, *(each.task for each in self._links if each.over)]
-        if tasks:
-            # Not for frozen peers.
-            await asyncio.wait(tasks, timeout=_ENDING)
+            _begin(each.wait_ended(), self._ending)
+        if self._discarding:
+            # No peer has a say in it.
+            await asyncio.wait(self._discarding)
+        tasks = {*self._ending, *(each.task for each in self._links if each.over)}
+        for _ in range(_STEPS):
+            # Not longer: a peer may be frozen.
+            if tasks:
+                _, tasks = await asyncio.wait(tasks, timeout=_ENDING / _STEPS)
 
 
 def make(
@@ -178,6 +178,14 @@ def make(
         certificate=None if security is None else security.certificate,
         given_up=given_up,
     )
+
+
+def _begin(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
+    """Start a task that ends something; it is in that set until it is done."""
+    task = asyncio.get_running_loop().create_task(work, name="redpoll grpc end")
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 async def _discard(call: Any, channel: Any) -> None:
