@@ -220,7 +220,8 @@ class _Session:
                 status = "none: it did not end"
             if status != 0:
                 # What it began in the background would go on.
-                os.killpg(shell.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(shell.pid, signal.SIGKILL)
             printed.seek(0)
             errors.seek(0)
             if status != 0:
