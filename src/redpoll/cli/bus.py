@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import sys
 from collections.abc import Callable, Coroutine
@@ -20,7 +19,7 @@ from redpoll.wiring.directory.tokens import read_token
 
 from . import runtime
 from .codes import ExitCode
-from .options import CaOption, JsonOption, QuietOption, TlsOption, TokenFileOption, seconds
+from .options import CaOption, JsonOption, QuietOption, TlsOption, TokenFileOption, command, seconds
 from .output import Output, payload, printable
 from .records import is_screen
 from .runtime import Stop
@@ -123,12 +122,9 @@ def on_bus(
         work: Called with its `Desk` and its own arguments; returns the exit code. Its docstring is the command's.
         alone: Called first, with the `Output` and the arguments: with an exit code, no bus is needed.
     """
-    _, *arguments = inspect.signature(work, eval_str=True).parameters.values()
-    options = inspect.signature(_options, eval_str=True).parameters.values()
 
-    def run(**given: Any) -> NoReturn:
-        own = {each.name: given.pop(each.name) for each in arguments}
-        url, how, timeout, output = _options(**given)
+    def start(given: tuple[str, dict[str, Any], float | None, Output], own: dict[str, Any]) -> NoReturn:
+        url, how, timeout, output = given
 
         async def do() -> ExitCode:
             try:
@@ -144,14 +140,8 @@ def on_bus(
             code = None if alone is None else alone(output, **own)
             if code is not None:
                 return code
-            code = await stop.unless(do())
-            return stop.code if code is None else code
+            return await stop.until(do())
 
         runtime.run(until_stopped, output)
 
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*arguments, *options)]
-    run.__name__, run.__doc__ = work.__name__, work.__doc__
-    # typer reads these.
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
+    return command(work, _options, start)

@@ -27,7 +27,6 @@ from .measure import Measurement, measure
 from .options import JsonOption, QuietOption
 from .output import Output, counted, printable, reason
 from .report import table, title
-from .runtime import Stop
 
 __all__ = ["Delivery", "check_delivery", "demo"]
 
@@ -66,12 +65,7 @@ def demo(
     killed meanwhile. The exit code is 1 if a message or task was lost.
     """
     job = _Job(file or _largest_source(), messages, Output(json=json, quiet=quiet))
-    runtime.run(lambda stop: _until_stopped(job, stop), job.output)
-
-
-async def _until_stopped(job: _Job, stop: Stop) -> ExitCode:
-    code = await stop.unless(_demonstrate(job))
-    return stop.code if code is None else code
+    runtime.run(lambda stop: stop.until(_demonstrate(job)), job.output)
 
 
 async def _demonstrate(job: _Job) -> ExitCode:

@@ -12,17 +12,13 @@ from redpoll.node import Node
 from . import runtime
 from .codes import ExitCode
 from .options import (
-    CaOption,
-    JsonOption,
     ListenArgument,
-    PlainOption,
-    QuietOption,
+    Shared,
     SlotsOption,
-    TlsOption,
     UntilEofOption,
-    encryption_options,
     listen_address,
     listen_options,
+    node_command,
 )
 from .output import Output, counted, size
 from .runtime import Stop
@@ -31,15 +27,12 @@ from .serving import announce, serving
 __all__ = ["echo"]
 
 
+@node_command
 def echo(
+    shared: Shared,
     address: ListenArgument = "2998",
     slots: SlotsOption = 64,
     until_eof: UntilEofOption = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
 ) -> NoReturn:
     """Answer every request with its own data.
 
@@ -47,9 +40,8 @@ def echo(
     and ends with exit code 0.
     """
     where = listen_address(address)
-    config = Config(**listen_options(where), slots=slots, **encryption_options(plain=plain, tls=tls, ca=ca))
-    output = Output(json=json, quiet=quiet)
-    runtime.run(lambda stop: _answer(where, config, output, stop, until_eof=until_eof), output)
+    config = Config(**listen_options(where), slots=slots, **shared.encryption)
+    runtime.run(lambda stop: _answer(where, config, shared.output, stop, until_eof=until_eof), shared.output)
 
 
 async def _answer(address: Address, config: Config, output: Output, stop: Stop, *, until_eof: bool) -> ExitCode:

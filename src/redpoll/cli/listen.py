@@ -17,17 +17,13 @@ from redpoll.node import Node
 from . import runtime
 from .codes import ExitCode
 from .options import (
-    CaOption,
-    JsonOption,
     ListenArgument,
-    PlainOption,
-    QuietOption,
+    Shared,
     SlotsOption,
-    TlsOption,
     UntilEofOption,
-    encryption_options,
     listen_address,
     listen_options,
+    node_command,
 )
 from .output import Output, counted, reason, size
 from .records import Form, Records, is_screen
@@ -58,7 +54,9 @@ class _Job:
     until_eof: bool
 
 
+@node_command
 def listen(
+    shared: Shared,
     address: ListenArgument = "2998",
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the messages to a file.")
@@ -72,11 +70,6 @@ def listen(
     ] = None,
     slots: SlotsOption = 256,
     until_eof: UntilEofOption = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
 ) -> NoReturn:
     """Print received messages, or write them to a file.
 
@@ -88,12 +81,10 @@ def listen(
         raise UsageError("--append needs --output")
     form = Form.RAW if not lines else Form.LINES
     if output is None:
-        form = Form.JSON if json else Form.SCREEN if lines and is_screen() else form
+        form = Form.JSON if shared.output.json else Form.SCREEN if lines and is_screen() else form
     where = listen_address(address)
-    config = Config(
-        **listen_options(where), auto_release=False, slots=slots, **encryption_options(plain=plain, tls=tls, ca=ca)
-    )
-    job = _Job(where, config, Output(json=json, quiet=quiet), output, append, form, count, until_eof)
+    config = Config(**listen_options(where), auto_release=False, slots=slots, **shared.encryption)
+    job = _Job(where, config, shared.output, output, append, form, count, until_eof)
     runtime.run(lambda stop: _serve(job, stop), job.output)
 
 

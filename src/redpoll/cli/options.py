@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -12,6 +14,8 @@ from redpoll.address import Address
 from redpoll.errors import UsageError
 from redpoll.serializers import RawSerializer
 from redpoll.tls import TLS
+
+from .output import Output
 
 __all__ = [
     "AS_GIVEN",
@@ -21,16 +25,19 @@ __all__ = [
     "PeerArgument",
     "PlainOption",
     "QuietOption",
+    "Shared",
     "SlotsOption",
     "TimeoutOption",
     "TlsOption",
     "TokenFileOption",
     "UntilEofOption",
+    "command",
     "encryption_options",
     "epilog",
     "flowing",
     "listen_address",
     "listen_options",
+    "node_command",
     "peer_address",
     "seconds",
 ]
@@ -99,6 +106,68 @@ def encryption_options(*, plain: bool, tls: str | None, ca: str | None) -> dict[
     if plain:
         raise UsageError("--plain contradicts --tls and --ca", "omit --plain, or the others")
     return {"encryption": True, "tls": TLS(certificate=tls, ca=ca)}
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Values of the options that commands for nodes have in common.
+
+    Attributes:
+        encryption: Options of the node.
+        output: Prints.
+    """
+
+    encryption: dict[str, Any]
+    output: Output
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        tls: TlsOption = None,
+        ca: CaOption = None,
+        plain: PlainOption = False,
+        quiet: QuietOption = False,
+        json: JsonOption = False,
+    ) -> Shared:
+        """Read them from the command line.
+
+        Raises:
+            UsageError: Options contradict each other.
+        """
+        return cls(encryption_options(plain=plain, tls=tls, ca=ca), Output(json=json, quiet=quiet))
+
+
+def command(
+    work: Callable[..., Any], shared: Callable[..., Any], start: Callable[[Any, dict[str, Any]], Any]
+) -> Callable[..., Any]:
+    """Make a command with its own arguments and with options that it shares with others.
+
+    Args:
+        work: Its parameters behind the first are the command's own; its docstring is the command's.
+        shared: Makes a value of the shared options.
+        start: Runs the command, with that value and its own arguments.
+    """
+    _, *own = inspect.signature(work, eval_str=True).parameters.values()
+    options = inspect.signature(shared, eval_str=True).parameters.values()
+    required = [each for each in options if each.default is each.empty]
+
+    def run(**given: Any) -> Any:
+        arguments = {each.name: given.pop(each.name) for each in own}
+        return start(shared(**given), arguments)
+
+    ordered = (*required, *own, *(each for each in options if each not in required))
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in ordered]
+    run.__name__, run.__doc__ = work.__name__, work.__doc__
+    # typer reads these.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def node_command(work: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    """Make a command of a function whose first parameter is a `Shared`."""
+    return command(work, Shared.of, lambda shared, own: work(shared, **own))
 
 
 def peer_address(text: str) -> Address:

@@ -24,9 +24,9 @@ def title(what: str) -> str:
     return f"redpoll {redpoll.__version__} on Python {python} with {loop}: {what}"
 
 
-def blank(title: str) -> Table:
-    """Return a table without columns, with a title if that is not empty."""
-    return Table(
+def blank(title: str, *columns: str) -> Table:
+    """Return a table without rows, with right-aligned columns, and with a title if that is not empty."""
+    rows = Table(
         title=title or None,
         title_justify="left",
         title_style="bold",
@@ -34,6 +34,9 @@ def blank(title: str) -> Table:
         show_edge=False,
         padding=(0, 1, 0, 0),
     )
+    for name in columns:
+        rows.add_column(name, justify="right", no_wrap=True)
+    return rows
 
 
 def micro(console: Console) -> str:
@@ -49,10 +52,8 @@ def table(heading: str, steps: Sequence[Measurement], console: Console) -> Table
         steps: One row each.
         console: The console to print on.
     """
-    rows = blank(heading)
-    rows.add_column("work", no_wrap=True)
-    for name in ("messages", "rate/s", "p50", "p99", "p99.9", "slots", "errors"):
-        rows.add_column(name, justify="right", no_wrap=True)
+    rows = blank(heading, "work", "messages", "rate/s", "p50", "p99", "p99.9", "slots", "errors")
+    rows.columns[0].justify = "left"
     unit = micro(console)
     for step in steps:
         times = (_duration(percentile(step.latencies, share), unit) for share in (50, 99, 99.9))

@@ -17,18 +17,7 @@ from redpoll.node import Node
 
 from . import runtime
 from .codes import ExitCode, code_of
-from .options import (
-    AS_GIVEN,
-    CaOption,
-    JsonOption,
-    PeerArgument,
-    PlainOption,
-    TimeoutOption,
-    TlsOption,
-    encryption_options,
-    peer_address,
-    seconds,
-)
+from .options import AS_GIVEN, PeerArgument, Shared, TimeoutOption, node_command, peer_address, seconds
 from .output import Output, payload
 from .records import Form, Records, is_screen
 from .runtime import DRAIN, Stop
@@ -50,7 +39,9 @@ class _Job:
     output: Output
 
 
+@node_command
 def request(
+    shared: Shared,
     address: PeerArgument,
     message: Annotated[str | None, typer.Argument(metavar="MESSAGE", help="The request.")] = None,
     file: Annotated[
@@ -59,10 +50,6 @@ def request(
     ] = None,
     timeout: TimeoutOption = "5",
     raw: Annotated[bool, typer.Option("--raw", help="Print the answer without adding a newline.")] = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    json: JsonOption = False,
 ) -> NoReturn:
     """Send a request and print the answer.
 
@@ -75,14 +62,9 @@ def request(
         peer_address(address),
         [] if message is None else [message],
         [] if file is None else [file],
-        Config(
-            listen=False,
-            timeout=seconds(timeout),
-            serializer=AS_GIVEN,
-            **encryption_options(plain=plain, tls=tls, ca=ca),
-        ),
+        Config(listen=False, timeout=seconds(timeout), serializer=AS_GIVEN, **shared.encryption),
         Form.RAW if raw else Form.SCREEN if is_screen() else Form.LINES,
-        Output(json=json),
+        shared.output,
     )
     runtime.run(lambda stop: _ask(job, stop), job.output)
 

@@ -76,6 +76,11 @@ class Stop:
         """Wait until the command is asked to end. Cancelling does not affect other waiters."""
         await self._event.wait()
 
+    async def until(self, work: Awaitable[ExitCode]) -> ExitCode:
+        """Return the exit code of `work`, or, after a stop, the command's."""
+        code = await self.unless(work)
+        return self.code if code is None else code
+
     async def unless(self, work: Awaitable[ResultT]) -> ResultT | None:
         """Await `work` until the command is asked to end.
 

@@ -22,14 +22,10 @@ from . import runtime
 from .codes import ExitCode, code_of
 from .options import (
     AS_GIVEN,
-    CaOption,
-    JsonOption,
     PeerArgument,
-    PlainOption,
-    QuietOption,
+    Shared,
     TimeoutOption,
-    TlsOption,
-    encryption_options,
+    node_command,
     peer_address,
     seconds,
 )
@@ -73,7 +69,9 @@ class _Job:
         return "confirmed" if self.config.acknowledge else "sent"
 
 
+@node_command
 def send(
+    shared: Shared,
     address: PeerArgument,
     messages: Annotated[list[str] | None, typer.Argument(metavar="MESSAGE", help="Messages, one per argument.")] = None,
     file: Annotated[
@@ -93,11 +91,6 @@ def send(
             "--no-acknowledge", help="Do not wait for confirmations: faster, but lost messages are not reported."
         ),
     ] = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
 ) -> NoReturn:
     """Send messages in order and wait until each is done.
 
@@ -112,17 +105,16 @@ def send(
         raise UsageError("messages are either arguments or lines", hint="omit --lines, or the messages")
     if not words and not files:
         raise UsageError("nothing to send", hint="give messages, --file PATH or --lines")
-    output = Output(json=json, quiet=quiet)
     config = Config(
         listen=False,
         acknowledge=not no_acknowledge,
         timeout=seconds(timeout),
         serializer=AS_GIVEN,
-        **encryption_options(plain=plain, tls=tls, ca=ca),
+        **shared.encryption,
         in_order=True,
     )
-    job = _Job(peer_address(address), words, files, lines, retry, config, output)
-    runtime.run(lambda stop: _deliver(job, stop), output)
+    job = _Job(peer_address(address), words, files, lines, retry, config, shared.output)
+    runtime.run(lambda stop: _deliver(job, stop), shared.output)
 
 
 async def _deliver(job: _Job, stop: Stop) -> ExitCode:

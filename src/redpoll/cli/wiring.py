@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, NoReturn
+from dataclasses import asdict
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,37 +16,16 @@ from redpoll.wiring.directory.tokens import read_token
 
 from . import runtime
 from .codes import ExitCode
-from .options import (
-    CaOption,
-    JsonOption,
-    PlainOption,
-    TimeoutOption,
-    TlsOption,
-    TokenFileOption,
-    encryption_options,
-    peer_address,
-    seconds,
-)
+from .options import Shared, TimeoutOption, TokenFileOption, node_command, peer_address, seconds
 from .output import Output, counted
-from .runtime import Stop
 from .wiring_view import FORMATS, Graph, look
 
 __all__ = ["show"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The work of one run of the command."""
-
-    address: Address
-    format: str
-    timeout: float | None
-    token: bytes | None
-    encryption: dict[str, Any]
-    output: Output
-
-
+@node_command
 def show(
+    shared: Shared,
     directory: Annotated[
         str, typer.Argument(metavar="DIRECTORY", help="Address of the directory: HOST:PORT, HOST alone, or unix:PATH.")
     ],
@@ -55,10 +34,6 @@ def show(
     ] = "text",
     timeout: TimeoutOption = "5",
     token_file: TokenFileOption = None,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    json: JsonOption = False,
 ) -> NoReturn:
     """Show every name in a directory, its owner's description, and the bindings.
 
@@ -66,10 +41,18 @@ def show(
     """
     if format not in FORMATS:
         raise UsageError(f"--format: unknown format {format!r}", f"one of {', '.join(FORMATS)}")
-    encryption = encryption_options(plain=plain, tls=tls, ca=ca)
     token = None if token_file is None else read_token(token_file)
-    job = _Job(_directory(directory), format, seconds(timeout), token, encryption, Output(json=json))
-    runtime.run(lambda stop: _until_stopped(job, stop), job.output)
+    address, limit = _directory(directory), seconds(timeout)
+
+    async def work() -> ExitCode:
+        async with DirectoryClient(address, token=token, timeout=limit, **shared.encryption) as client:
+            entries = await client.list()
+        async with Node(listen=False, timeout=limit, **shared.encryption) as node:
+            graph = await look(entries, node, limit, token)
+        _print(graph, format, shared.output)
+        return ExitCode.DONE
+
+    runtime.run(lambda stop: stop.until(work()), shared.output)
 
 
 def _directory(text: str) -> Address:
@@ -78,24 +61,12 @@ def _directory(text: str) -> Address:
     return peer_address(f"{text}:{DEFAULT_PORT}" if is_host else text)
 
 
-async def _until_stopped(job: _Job, stop: Stop) -> ExitCode:
-    graph = await stop.unless(_look(job))
-    if graph is None:
-        return stop.code
-    if job.output.json:
-        job.output.event("wiring", asdict(graph))
+def _print(graph: Graph, form: str, output: Output) -> None:
+    if output.json:
+        output.event("wiring", asdict(graph))
     else:
-        sys.stdout.write(FORMATS[job.format](graph))
+        sys.stdout.write(FORMATS[form](graph))
         sys.stdout.flush()
     unreached = sum(bool(process.problem) for process in graph.processes)
     if unreached:
-        job.output.notice(f"{counted(unreached, 'owner')} not reached")
-    return ExitCode.DONE
-
-
-async def _look(job: _Job) -> Graph:
-    client = DirectoryClient(job.address, token=job.token, timeout=job.timeout, **job.encryption)
-    async with client:
-        entries = await client.list()
-    async with Node(listen=False, timeout=job.timeout, **job.encryption) as node:
-        return await look(entries, node, job.timeout, job.token)
+        output.notice(f"{counted(unreached, 'owner')} not reached")

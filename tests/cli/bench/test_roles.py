@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from redpoll.cli.bench.roles import GoneError, OtherSizeError, Progress, Role, play
+from redpoll.cli.bench.roles import GoneError, OtherSizeError, Role, play
 from redpoll.errors import UsageError
 
 
@@ -50,23 +50,24 @@ def test_a_directory_may_ask_for_a_token(tmp_path: Path) -> None:
 def test_work_that_ends_is_done() -> None:
     """A program that ends exits with 0."""
 
-    async def work(progress: Progress) -> None:
+    async def work() -> None:
         await asyncio.sleep(0)
 
     with pytest.raises(typer.Exit) as ended:
-        play(make(), work)
+        play(make(), work())
     assert ended.value.exit_code == 0
 
 
 def test_silence_ends_a_program(capfd: pytest.CaptureFixture[str]) -> None:
     """A program whose count of messages does not change for as long as it waits exits with 1 and says so."""
+    role = make(wait=0.1)
 
-    async def work(progress: Progress) -> None:
-        progress.count = lambda: 5
+    async def work() -> None:
+        role.count = lambda: 5
         await asyncio.Event().wait()
 
     with pytest.raises(typer.Exit) as ended:
-        play(make(wait=0.1), work)
+        play(role, work())
     assert ended.value.exit_code == 1
     assert "nothing came from the other program, or went to it, for 0.1 s" in capfd.readouterr().err
 
@@ -74,8 +75,9 @@ def test_silence_ends_a_program(capfd: pytest.CaptureFixture[str]) -> None:
 def test_what_moves_goes_on() -> None:
     """A program whose count changes goes on for as long as that takes."""
     asked: list[int] = []
+    role = make(wait=0.05)
 
-    async def work(progress: Progress) -> None:
+    async def work() -> None:
         enough = asyncio.Event()
 
         def count() -> int:
@@ -84,11 +86,11 @@ def test_what_moves_goes_on() -> None:
                 enough.set()
             return len(asked)
 
-        progress.count = count
+        role.count = count
         await enough.wait()
 
     with pytest.raises(typer.Exit) as ended:
-        play(make(wait=0.05), work)
+        play(role, work())
     assert ended.value.exit_code == 0
     assert len(asked) >= 3
 
@@ -96,11 +98,11 @@ def test_what_moves_goes_on() -> None:
 def test_its_error_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     """An error of the tree ends the program with 1, its text and the remedy."""
 
-    async def work(progress: Progress) -> None:
+    async def work() -> None:
         raise OtherSizeError(1, 16)
 
     with pytest.raises(typer.Exit) as ended:
-        play(make(), work)
+        play(make(), work())
     assert ended.value.exit_code == 1
     assert "a message of 16 B came from the other program, not of 1 B" in capfd.readouterr().err
     assert OtherSizeError(1, 16).hint == "give both programs the same size and count"

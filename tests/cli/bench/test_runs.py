@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from redpoll.cli.bench.figures import Column, Compared, Throughput
-from redpoll.cli.bench.runs import Run, Work
-from redpoll.errors import UsageError
+from redpoll.cli.bench.figures import Compared, Throughput
+from redpoll.cli.bench.runs import Work, sizes_of
+from tests.cli.support import refuse
 
 
 async def nothing(*arguments: object) -> Throughput:
@@ -16,19 +16,20 @@ async def nothing(*arguments: object) -> Throughput:
     return Throughput(1, 1, 1.0)
 
 
-WORK = Work("throughput", 1_000_000, {16: Column(2.0, 1.0)}, nothing, nothing, lambda *_: None, lambda *_: [])
+WORK = Work("throughput", 1_000_000, {16: (2.0, 1.0)}, nothing, nothing, lambda *_: [], lambda *_: [])
 
 
 def test_sizes_are_read_in_order() -> None:
     """Sizes are numbers with commas between, spaces or not."""
-    assert Run.of("65536, 1,7", None, None, json=False, quiet=False).sizes == (65536, 1, 7)
+    assert sizes_of("65536, 1,7") == [65536, 1, 7]
 
 
-def test_a_chart_that_cannot_be_made_is_told_first(tmp_path: Path) -> None:
-    """Where the chart is to go is looked at before anything is measured."""
+def test_a_chart_that_cannot_be_made_is_told_first(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The folder of the chart is checked before anything is measured."""
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="--plot"):
-        Run.of("1", None, tmp_path / "file", json=False, quiet=False)
+    code, out, err = refuse(capfd, "bench", "thr", "--sizes", "1", "--plot", str(tmp_path / "file"))
+    assert (code, out) == (2, "")
+    assert "--plot" in err
 
 
 def test_a_size_has_about_a_gibibyte() -> None:

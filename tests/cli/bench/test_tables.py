@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from redpoll.cli.bench.figures import Compared, Latency, Throughput
-from redpoll.cli.bench.tables import latency_tables, throughput_table
+from redpoll.cli.bench.tables import latency_tables, throughput_tables
 
 
 def printed(*tables: object) -> str:
@@ -55,13 +55,13 @@ def test_what_is_not_there_is_a_dash() -> None:
     """A size that the seed does not have, and raw TCP that was not measured, leave dashes."""
     text = latencies(Compared(Latency(7, 1, 2e-6, 2e-6, 2e-6, 2e-6)))
     assert row(text, "7 B") == ["1.0", "1.0", "1.0", "1.0", "-", "-", "-"]
-    text = printed(*throughput_table("", [Compared(Throughput(7, 10, 1.0))]))
+    text = printed(*throughput_tables("", [Compared(Throughput(7, 10, 1.0))], Console()))
     assert row(text, "7 B") == ["10", "0.0", "-", "-", "-", "-"]
 
 
 def test_throughput_is_told_in_messages_and_bits() -> None:
     """Each size has a row: messages and megabits a second, the same of raw TCP, and the seed's two columns."""
     found = Compared(Throughput(65536, 30_000, 1.0), Throughput(65536, 60_000, 1.0))
-    text = printed(*throughput_table("a heading", [found]))
+    text = printed(*throughput_tables("a heading", [found], Console()))
     assert row(text, "65,536 B") == ["30,000", "15,728.6", "60,000", "31,457.3", "1,810", "1,809"]
     assert "Mbit/s: of the messages' own bytes" in " ".join(text.split())

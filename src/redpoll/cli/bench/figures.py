@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from redpoll.cli.measure import percentile
 
@@ -13,8 +13,8 @@ __all__ = [
     "SEED_MACHINES",
     "SEED_SIZES",
     "SEED_THROUGHPUT",
-    "Column",
     "Compared",
+    "FiguresT",
     "Latency",
     "Throughput",
     "warm_up",
@@ -55,21 +55,12 @@ class Latency:
         """Read what `record` wrote."""
         return cls(event["size"], event["count"], **event["round_trip"])
 
-    def halved(self) -> Self:
-        """Return the one-way times: half of a round trip."""
-        return type(self)(self.size, self.count, self.p50 / 2, self.p90 / 2, self.p99 / 2, self.max / 2)
-
     def record(self) -> dict[str, Any]:
         """Return a JSON object: one way and round trip, in seconds."""
-        return {
-            "size": self.size,
-            "count": self.count,
-            "one_way": self.halved()._shares(),
-            "round_trip": self._shares(),
-        }
-
-    def _shares(self) -> dict[str, float]:
-        return {name: round(getattr(self, name), _DIGITS) for name in ("p50", "p90", "p99", "max")}
+        both = {"p50": self.p50, "p90": self.p90, "p99": self.p99, "max": self.max}
+        one_way = {name: round(value / 2, _DIGITS) for name, value in both.items()}
+        round_trip = {name: round(value, _DIGITS) for name, value in both.items()}
+        return {"size": self.size, "count": self.count, "one_way": one_way, "round_trip": round_trip}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +110,7 @@ def warm_up(count: int) -> int:
 FiguresT = TypeVar("FiguresT", Latency, Throughput)
 
 
-@dataclass(frozen=True, slots=True)
-class Compared(Generic[FiguresT]):
+class Compared(NamedTuple, Generic[FiguresT]):
     """Figures of one size.
 
     Attributes:
@@ -131,43 +121,26 @@ class Compared(Generic[FiguresT]):
     wiring: FiguresT
     raw: FiguresT | None = None
 
-    @property
-    def size(self) -> int:
-        """Bytes of a message."""
-        return self.wiring.size
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """The two figures of one size.
-
-    Attributes:
-        cpp: Figure of the C++ programs.
-        python: Figure of the Python programs.
-    """
-
-    cpp: float
-    python: float
-
 
 SEED_SIZES: Final = (1, 16, 256, 4096, 65536)
 """The table that the documentation of the first ØMQ module for Python printed in 2008: its sizes, in bytes."""
 
-SEED_LATENCY: Final = {
-    1: Column(32.7e-6, 69.8e-6),
-    16: Column(34.54e-6, 71.8e-6),
-    256: Column(42.21e-6, 86e-6),
-    4096: Column(85.63e-6, 190.8e-6),
-    65536: Column(612.99e-6, 1356.8e-6),
+SEED_LATENCY: Final[dict[int, tuple[float, float]]] = {
+    1: (32.7e-6, 69.8e-6),
+    16: (34.54e-6, 71.8e-6),
+    256: (42.21e-6, 86e-6),
+    4096: (85.63e-6, 190.8e-6),
+    65536: (612.99e-6, 1356.8e-6),
 }
-"""Seconds, by size. The C++ column is one way; the Python column is there and back: its program did not divide by two."""
+"""Seconds of the C++ and the Python programs, by size. C++ is one way; Python is there and back: its program did not
+divide by two."""
 
-SEED_THROUGHPUT: Final = {
-    1: Column(2_435_820, 1_332_219),
-    16: Column(2_976_623, 1_340_277),
-    256: Column(447_126, 443_510),
-    4096: Column(28_896, 28_881),
-    65536: Column(1_810, 1_809),
+SEED_THROUGHPUT: Final[dict[int, tuple[float, float]]] = {
+    1: (2_435_820, 1_332_219),
+    16: (2_976_623, 1_340_277),
+    256: (447_126, 443_510),
+    4096: (28_896, 28_881),
+    65536: (1_810, 1_809),
 }
 """Messages a second, by size. From 256 bytes up they are those of the network."""
 

@@ -3,62 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from time import perf_counter, perf_counter_ns
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
-from rich.console import Console
 
 from redpoll import GLOBAL
 from redpoll.cli.child import Program
-from redpoll.cli.options import JsonOption, QuietOption, epilog, flowing
-from redpoll.cli.report import title
+from redpoll.cli.options import epilog, flowing
 
-from .figures import SEED_LATENCY, SEED_THROUGHPUT, Compared, Latency, Throughput, warm_up
-from .roles import CountArgument, InterfaceArgument, OtherSizeError, Progress, Role, SizeArgument, command
-from .runs import CountOption, PlotOption, Run, SizesOption, Work, alone, run
-from .tables import latency_tables, save_latency, save_throughput, throughput_table
+from .figures import SEED_LATENCY, SEED_THROUGHPUT, Latency, Throughput, warm_up
+from .roles import CountArgument, InterfaceArgument, OtherSizeError, Role, SizeArgument, program
+from .runs import Work
+from .tables import latency_tables, save_latency, save_throughput, throughput_tables
 
 __all__ = [
+    "LATENCY",
+    "THROUGHPUT",
     "bench",
-    "lat",
     "lat_local",
     "lat_remote",
     "raw_latency",
     "raw_throughput",
-    "thr",
     "thr_local",
     "thr_remote",
     "wired_latency",
     "wired_throughput",
 ]
 
+_ALONE = "Without a program's name it starts a directory and both programs, one pair for each size."
+
 #: Names owned by `lat remote` and `thr local`.
 _EXCHANGE, _QUEUE = "EG", "QG"
 
 
-def lat(
-    context: typer.Context,
-    sizes: SizesOption = "1,16,256,4096,65536",
-    count: CountOption = None,
-    plot: PlotOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Measure the latency of messages to another process, beside raw TCP and ZeroMQ's table of 2008.
-
-    Without a program's name it starts a directory and both programs, one pair for each size.
-    """
-    if alone(context):
-        run(Run.of(sizes, count, plot, json=json, quiet=quiet), _LATENCY)
-
-
-@command
+@program
 async def lat_remote(
     role: Role,
-    progress: Progress,
     in_interface: Annotated[
         str, typer.Argument(metavar="IN", help='Address of the queue: an address or network interface, "*" is all.')
     ],
@@ -75,7 +58,7 @@ async def lat_remote(
         places = [await stack.enter_async_context(role.wiring(each)) for each in dict.fromkeys(interfaces)]
         queue = await places[0].create_queue(_QUEUE, scope=GLOBAL)
         exchange = await places[-1].create_exchange(_EXCHANGE, scope=GLOBAL)
-        progress.count = lambda: queue.stats.received
+        role.count = lambda: queue.stats.received
         role.ready(queue=(_QUEUE, places[0]), exchange=(_EXCHANGE, places[-1]))
         message = await queue.receive()
         if len(message) != size:
@@ -87,15 +70,15 @@ async def lat_remote(
     role.output.event("done", {"messages": roundtrips})
 
 
-@command
-async def lat_local(role: Role, progress: Progress, size: SizeArgument, roundtrips: CountArgument) -> None:
+@program
+async def lat_local(role: Role, size: SizeArgument, roundtrips: CountArgument) -> None:
     """Send a message, wait until it returns, and print the time: one way and round trip."""
     async with role.wiring() as wiring:
         exchange = await wiring.create_exchange("EL")
         queue = await wiring.create_queue("QL")
         await wiring.bind(exchange, _QUEUE, wait=role.wait)
         await wiring.bind(_EXCHANGE, queue, wait=role.wait)
-        progress.count = lambda: queue.stats.received
+        role.count = lambda: queue.stats.received
         data = bytes(size)
         taken: list[int] = []
         before = perf_counter_ns()
@@ -105,42 +88,15 @@ async def lat_local(role: Role, progress: Progress, size: SizeArgument, roundtri
             after = perf_counter_ns()
             taken.append(after - before)
             before = after
-    found = Latency.of(size, taken[-roundtrips:])
-    role.output.event("latency", found.record())
-    if not role.output.json:
-        _show_latency([Compared(found)], title("two programs"))
+    LATENCY.tell(Latency.of(size, taken[-roundtrips:]), role.output)
 
 
-def _show_latency(results: Sequence[Compared[Latency]], heading: str) -> None:
-    console = Console(highlight=False)
-    for each in latency_tables(heading, results, console):
-        console.print(each)
-
-
-def thr(
-    context: typer.Context,
-    sizes: SizesOption = "1,16,256,4096,65536",
-    count: CountOption = None,
-    plot: PlotOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Measure the rate of messages to another process, beside raw TCP and ZeroMQ's table of 2008.
-
-    Without a program's name it starts a directory and both programs, one pair for each size.
-    """
-    if alone(context):
-        run(Run.of(sizes, count, plot, json=json, quiet=quiet), _THROUGHPUT)
-
-
-@command
-async def thr_local(
-    role: Role, progress: Progress, interface: InterfaceArgument, size: SizeArgument, count: CountArgument
-) -> None:
+@program
+async def thr_local(role: Role, interface: InterfaceArgument, size: SizeArgument, count: CountArgument) -> None:
     """Own a global queue, receive, and print the rate; timing begins with the first message."""
     async with role.wiring(interface) as wiring:
         queue = await wiring.create_queue(_QUEUE, scope=GLOBAL)
-        progress.count = lambda: queue.stats.received
+        role.count = lambda: queue.stats.received
         role.ready(queue=(_QUEUE, wiring))
         left = count - 1
         message = await queue.receive()
@@ -153,31 +109,22 @@ async def thr_local(
         seconds = perf_counter() - started
     if len(message) != size:
         raise OtherSizeError(size, len(message))
-    found = Throughput(size, count, seconds)
-    role.output.event("throughput", found.record())
-    if not role.output.json:
-        _show_throughput([Compared(found)], title("two programs"))
+    THROUGHPUT.tell(Throughput(size, count, seconds), role.output)
 
 
-@command
-async def thr_remote(role: Role, progress: Progress, size: SizeArgument, count: CountArgument) -> None:
+@program
+async def thr_remote(role: Role, size: SizeArgument, count: CountArgument) -> None:
     """Send as fast as possible."""
     async with role.wiring() as wiring:
         exchange = await wiring.create_exchange("EL")
         await wiring.bind(exchange, _QUEUE, wait=role.wait)
-        progress.count = lambda: exchange.stats.sent
+        role.count = lambda: exchange.stats.sent
         data = bytes(size)
         send = exchange.send
         for _ in range(count):
             await send(data)
         await exchange.flush()
     role.output.event("done", {"messages": count})
-
-
-def _show_throughput(results: Sequence[Compared[Throughput]], heading: str) -> None:
-    console = Console(highlight=False)
-    for each in throughput_table(heading, results):
-        console.print(each)
 
 
 # The two programs of one size, in child processes
@@ -252,9 +199,9 @@ async def _both(*waiting: Coroutine[Any, Any, dict[str, Any]]) -> list[dict[str,
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_LATENCY = Work("latency", 10_000, SEED_LATENCY, wired_latency, raw_latency, _show_latency, save_latency)
-_THROUGHPUT = Work(
-    "throughput", 1_000_000, SEED_THROUGHPUT, wired_throughput, raw_throughput, _show_throughput, save_throughput
+LATENCY: Final = Work("latency", 10_000, SEED_LATENCY, wired_latency, raw_latency, latency_tables, save_latency)
+THROUGHPUT: Final = Work(
+    "throughput", 1_000_000, SEED_THROUGHPUT, wired_throughput, raw_throughput, throughput_tables, save_throughput
 )
 
 bench = typer.Typer(
@@ -264,32 +211,30 @@ bench = typer.Typer(
     no_args_is_help=True,
 )
 
-_Command = Callable[..., None]
-
-_COMMANDS: list[tuple[_Command, list[str], dict[_Command, str]]] = [
-    (
-        lat,
+_COMMANDS: dict[str, tuple[Work[Any], list[str], dict[str, tuple[Callable[..., NoReturn], str]]]] = {
+    "lat": (
+        LATENCY,
         ["redpoll bench lat", "redpoll bench lat --sizes 1,256 --json"],
         {
-            lat_remote: "redpoll bench lat remote directory.example.org eth0 eth0 1 10000",
-            lat_local: "redpoll bench lat local directory.example.org 1 10000",
+            "remote": (lat_remote, "redpoll bench lat remote directory.example.org eth0 eth0 1 10000"),
+            "local": (lat_local, "redpoll bench lat local directory.example.org 1 10000"),
         },
     ),
-    (
-        thr,
+    "thr": (
+        THROUGHPUT,
         ["redpoll bench thr", "redpoll bench thr --sizes 65536 --count 50000"],
         {
-            thr_local: "redpoll bench thr local directory.example.org eth0 256 1000000",
-            thr_remote: "redpoll bench thr remote directory.example.org 256 1000000",
+            "local": (thr_local, "redpoll bench thr local directory.example.org eth0 256 1000000"),
+            "remote": (thr_remote, "redpoll bench thr remote directory.example.org 256 1000000"),
         },
     ),
-]
+}
 
-for _work, _examples, _programs in _COMMANDS:
+for _name, (_work, _examples, _programs) in _COMMANDS.items():
     # Without a program's name it runs everything; with one, only that program.
-    _group = typer.Typer(name=_work.__name__, invoke_without_command=True)
-    _group.callback(help=flowing(_work), epilog=epilog(*_examples))(_work)
-    for _program, _example in _programs.items():
-        _name = _program.__name__.removeprefix(f"{_work.__name__}_")
-        _group.command(_name, help=flowing(_program), epilog=epilog(_example))(_program)
+    _group = typer.Typer(name=_name, invoke_without_command=True)
+    _help = f"Measure the {_work.name} of messages to another process, beside raw TCP and ZeroMQ's table of 2008."
+    _group.callback(help=f"{_help}\n\n{_ALONE}", epilog=epilog(*_examples))(_work.command)
+    for _role, (_program, _example) in _programs.items():
+        _group.command(_role, help=flowing(_program), epilog=epilog(_example))(_program)
     bench.add_typer(_group)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
@@ -21,6 +20,7 @@ from redpoll.cli.options import (
     TlsOption,
     TokenFileOption,
     UntilEofOption,
+    command,
     encryption_options,
 )
 from redpoll.cli.output import Output
@@ -36,11 +36,10 @@ __all__ = [
     "GoneError",
     "InterfaceArgument",
     "OtherSizeError",
-    "Progress",
     "Role",
     "SizeArgument",
-    "command",
     "play",
+    "program",
 ]
 
 _LARGEST = 64 << 20
@@ -97,20 +96,7 @@ class OtherSizeError(RedpollError):
         return f"a message of {self.came} B came from the other program, not of {self.size} B"
 
 
-class Progress:
-    """The progress of one of the programs.
-
-    Attributes:
-        count: Returns the number of messages so far; set by the program when it starts to count.
-    """
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count: Callable[[], int] = int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Role:
     """One of the four programs, with its command-line options.
 
@@ -120,6 +106,7 @@ class Role:
         output: Prints the results.
         until_eof: Whether the end of standard input ends it.
         options: Options of its wirings: encryption, and the directory's token.
+        count: Returns the number of messages so far; set by the program when it starts to count.
     """
 
     directory: Address
@@ -127,6 +114,7 @@ class Role:
     output: Output
     until_eof: bool
     options: dict[str, Any]
+    count: Callable[[], int] = int
 
     @classmethod
     def of(
@@ -171,36 +159,21 @@ class Role:
         self.output.event("ready", {kind: str(wiring.address) for kind, (_, wiring) in objects.items()})
 
 
-def command(program: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def program(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., NoReturn]:
     """Make a command of one of the programs, with its own arguments, the directory and the options of all four.
 
     Args:
-        program: Does the work; called with its `Role`, a `Progress`, and its own arguments. Its docstring is the
-            command's help.
+        work: Does the work; called with its `Role` and its own arguments. Its docstring is the command's help.
     """
-    host, *options = inspect.signature(Role.of, eval_str=True).parameters.values()
-    _, _, *arguments = inspect.signature(program, eval_str=True).parameters.values()
-
-    def run(**given: Any) -> None:
-        own = {each.name: given.pop(each.name) for each in arguments}
-        role = Role.of(**given)
-        play(role, lambda progress: program(role, progress, **own))
-
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (host, *arguments, *options)]
-    run.__name__ = program.__name__
-    run.__doc__ = program.__doc__
-    # typer reads this.
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
+    return command(work, Role.of, lambda role, own: play(role, work(role, **own)))
 
 
-def play(role: Role, program: Callable[[Progress], Coroutine[Any, Any, None]]) -> NoReturn:
+def play(role: Role, work: Coroutine[Any, Any, None]) -> NoReturn:
     """Run one of the programs to its end.
 
     Args:
         role: The options of the command line.
-        program: Does the work, and updates the progress.
+        work: The program; it updates the role's count.
 
     Raises:
         typer.Exit: Always, with the exit code; after a `GoneError` if there is no progress for `role.wait` seconds.
@@ -209,25 +182,23 @@ def play(role: Role, program: Callable[[Progress], Coroutine[Any, Any, None]]) -
     async def until_stopped(stop: Stop) -> ExitCode:
         watching = [asyncio.ensure_future(stop_at_eof(stop))] if role.until_eof else []
         try:
-            code = await stop.unless(_moving(program, role.wait))
+            return await stop.until(_moving(role, work))
         finally:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-        return stop.code if code is None else code
 
     runtime.run(until_stopped, role.output)
 
 
-async def _moving(program: Callable[[Progress], Coroutine[Any, Any, None]], patience: float) -> ExitCode:
-    progress = Progress()
-    work = asyncio.ensure_future(program(progress))
+async def _moving(role: Role, program: Coroutine[Any, Any, None]) -> ExitCode:
+    work = asyncio.ensure_future(program)
     before = None
     try:
-        while not (await asyncio.wait({work}, timeout=patience))[0]:
-            now = progress.count()
+        while not (await asyncio.wait({work}, timeout=role.wait))[0]:
+            now = role.count()
             if now == before:
-                raise GoneError(patience)
+                raise GoneError(role.wait)
             before = now
         work.result()
     finally:

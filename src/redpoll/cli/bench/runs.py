@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Generic, NoReturn, TypeVar
+from typing import Annotated, Generic
 
 import typer
+from rich.console import Console, RenderableType
 
 from redpoll.cli import runtime
 from redpoll.cli.codes import ExitCode
+from redpoll.cli.options import JsonOption, QuietOption
 from redpoll.cli.output import Output, counted
 from redpoll.cli.report import title
-from redpoll.cli.runtime import Stop
 from redpoll.errors import UsageError
 from redpoll.wiring.directory import Directory
 
-from .figures import Column, Compared, Latency, Throughput
+from .figures import Compared, FiguresT
 from .tables import check_plot
 
-__all__ = ["CountOption", "PlotOption", "Run", "SizesOption", "Work", "alone", "run"]
-
-FiguresT = TypeVar("FiguresT", Latency, Throughput)
+__all__ = ["Work", "alone", "sizes_of"]
 
 #: Maximum bytes of a message, and of all messages of one size without a count.
 _LARGEST = 64 << 20
@@ -39,35 +38,6 @@ PlotOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """The work to measure.
-
-    Attributes:
-        sizes: Bytes of a message, in order.
-        count: Messages of each size; None takes the default of the work.
-        plot: Folder of the chart; None draws none.
-        output: Where results go.
-    """
-
-    sizes: tuple[int, ...]
-    count: int | None
-    plot: Path | None
-    output: Output
-
-    @classmethod
-    def of(cls, sizes: str, count: int | None, plot: Path | None, *, json: bool, quiet: bool) -> Run:
-        """Read it from the options of a command.
-
-        Raises:
-            UsageError: A size is invalid, or charts cannot be made.
-        """
-        found = tuple(map(_size, sizes.split(",")))
-        if plot is not None:
-            check_plot(plot)
-        return cls(found, count, plot, Output(json=json, quiet=quiet))
-
-
-@dataclass(frozen=True, slots=True)
 class Work(Generic[FiguresT]):
     """One of the two measurements.
 
@@ -77,16 +47,16 @@ class Work(Generic[FiguresT]):
         old: The two columns of the first module's table.
         wired: Measures a size over a directory with an exchange and a queue.
         raw: Measures it with blocking sockets.
-        show: Prints results, below a heading.
+        tables: Makes tables of results, below a heading, for a console.
         plot: Writes the chart into a folder, and returns the files.
     """
 
     name: str
     most: int
-    old: Mapping[int, Column]
+    old: Mapping[int, tuple[float, float]]
     wired: Callable[[str, int, int], Awaitable[FiguresT]]
     raw: Callable[[int, int], Awaitable[FiguresT]]
-    show: Callable[[Sequence[Compared[FiguresT]], str], None]
+    tables: Callable[[str, Sequence[Compared[FiguresT]], Console], Iterable[RenderableType]]
     plot: Callable[[Path, Sequence[Compared[FiguresT]]], list[Path]]
 
     def count(self, size: int) -> int:
@@ -95,12 +65,56 @@ class Work(Generic[FiguresT]):
 
     def record(self, found: Compared[FiguresT]) -> dict[str, object]:
         """Return the figures of one size for JSON."""
-        old = self.old.get(found.size)
-        return {
-            **found.wiring.record(),
-            "raw": None if found.raw is None else found.raw.record(),
-            "seed": None if old is None else {"cpp": old.cpp, "python": old.python},
-        }
+        ours, raw = found
+        old = self.old.get(ours.size)
+        seed = None if old is None else dict(zip(("cpp", "python"), old, strict=True))
+        return {**ours.record(), "raw": None if raw is None else raw.record(), "seed": seed}
+
+    def tell(self, found: FiguresT, output: Output) -> None:
+        """Print the figures that one program measured."""
+        output.event(self.name, found.record())
+        if not output.json:
+            self._print([Compared(found)], "two programs")
+
+    def _print(self, results: Sequence[Compared[FiguresT]], where: str) -> None:
+        console = Console(highlight=False)
+        for each in self.tables(title(where), results, console):
+            console.print(each)
+
+    def command(
+        self,
+        context: typer.Context,
+        sizes: SizesOption = "1,16,256,4096,65536",
+        count: CountOption = None,
+        plot: PlotOption = None,
+        json: JsonOption = False,
+        quiet: QuietOption = False,
+    ) -> None:
+        """Start a directory and both programs for each size, unless one of these is named."""
+        if alone(context):
+            measured = sizes_of(sizes)
+            if plot is not None:
+                check_plot(plot)
+            output = Output(json=json, quiet=quiet)
+            runtime.run(lambda stop: stop.until(self._measure(measured, count, plot, output)), output)
+
+    async def _measure(self, sizes: list[int], count: int | None, plot: Path | None, output: Output) -> ExitCode:
+        results: list[Compared[FiguresT]] = []
+        async with Directory(port=0) as directory:
+            for size in sizes:
+                number = count or self.count(size)
+                with output.status(f"{self.name} of {counted(number, 'message')} of {counted(size, 'byte')}"):
+                    raw = await self.raw(size, number)
+                    found = Compared(await self.wired(str(directory.address), size, number), raw)
+                output.event(self.name, self.record(found))
+                results.append(found)
+        if not output.json:
+            self._print(results, "two processes on 127.0.0.1")
+        if plot is not None:
+            for path in self.plot(plot, results):
+                output.notice(f"wrote {path}")
+                output.event("plot", {"file": str(path)})
+        return ExitCode.DONE
 
 
 def alone(context: typer.Context) -> bool:
@@ -120,42 +134,18 @@ def alone(context: typer.Context) -> bool:
     return False
 
 
-def run(job: Run, work: Work[FiguresT]) -> NoReturn:
-    """Measure each size, print the results, and make the chart.
+def sizes_of(text: str) -> list[int]:
+    """Read the sizes of messages.
 
     Raises:
-        typer.Exit: Always, with the exit code.
+        UsageError: One is invalid.
     """
-
-    async def until_stopped(stop: Stop) -> ExitCode:
-        code = await stop.unless(_measure(job, work))
-        return stop.code if code is None else code
-
-    runtime.run(until_stopped, job.output)
-
-
-async def _measure(job: Run, work: Work[FiguresT]) -> ExitCode:
-    output = job.output
-    results: list[Compared[FiguresT]] = []
-    async with Directory(port=0) as directory:
-        for size in job.sizes:
-            count = work.count(size) if job.count is None else job.count
-            with output.status(f"{work.name} of {counted(count, 'message')} of {counted(size, 'byte')}"):
-                raw = await work.raw(size, count)
-                found = Compared(await work.wired(str(directory.address), size, count), raw)
-            output.event(work.name, work.record(found))
-            results.append(found)
-    if not output.json:
-        work.show(results, title("two processes on 127.0.0.1"))
-    if job.plot is not None:
-        for path in work.plot(job.plot, results):
-            output.notice(f"wrote {path}")
-            output.event("plot", {"file": str(path)})
-    return ExitCode.DONE
-
-
-def _size(text: str) -> int:
-    number = int(text) if text.strip().isascii() and text.strip().isdigit() else 0
-    if not 1 <= number <= _LARGEST:
-        raise UsageError(f"--sizes: {text!r} is not a number from 1 to {_LARGEST}", "give numbers separated by commas")
-    return number
+    sizes = []
+    for each in text.split(","):
+        number = int(each) if each.strip().isascii() and each.strip().isdigit() else 0
+        if not 1 <= number <= _LARGEST:
+            raise UsageError(
+                f"--sizes: {each!r} is not a number from 1 to {_LARGEST}", "give numbers separated by commas"
+            )
+        sizes.append(number)
+    return sizes

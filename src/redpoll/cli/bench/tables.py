@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,12 @@ from rich.text import Text
 from redpoll.cli.report import blank, micro
 from redpoll.errors import UsageError
 
-from .figures import SEED_LATENCY, SEED_MACHINES, SEED_SIZES, SEED_THROUGHPUT, Column, Compared, Latency, Throughput
+from .figures import SEED_LATENCY, SEED_MACHINES, SEED_THROUGHPUT, Compared, Latency, Throughput
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["check_plot", "latency_tables", "save_latency", "save_throughput", "throughput_table"]
+__all__ = ["check_plot", "latency_tables", "save_latency", "save_throughput", "throughput_tables"]
 
 _SEED = f"C++ and Python: the table of the first ZeroMQ module: {SEED_MACHINES}."
 
@@ -33,49 +34,37 @@ def latency_tables(heading: str, results: Sequence[Compared[Latency]], console: 
         console: The console to print on.
     """
     unit = micro(console)
-    rows = [(each.wiring, each.raw, SEED_LATENCY.get(each.size)) for each in results]
     yield Text(heading, style="bold")
-    yield _latencies(
-        f"one way, {unit}",
-        [
-            (
-                found.halved(),
-                None if raw is None else raw.halved(),
-                None if old is None else Column(old.cpp, old.python / 2),
-            )
-            for found, raw, old in rows
-        ],
-    )
-    yield _latencies(
-        f"there and back, {unit}",
-        [(found, raw, None if old is None else Column(old.cpp * 2, old.python)) for found, raw, old in rows],
-    )
+    yield _latencies(f"one way, {unit}", results, 0.5, (1, 0.5))
+    yield _latencies(f"there and back, {unit}", results, 1, (2, 1))
     yield Text(
         f"raw TCP: blocking sockets, p50. {_SEED} It printed C++ one way and Python there and back: "
         "here Python one way is half of that, and C++ there and back is twice that."
     )
 
 
-def throughput_table(heading: str, results: Sequence[Compared[Throughput]]) -> Iterator[RenderableType]:
-    """Yield the output: a table of 80 columns, and an explanation.
+def _latencies(
+    work: str, results: Sequence[Compared[Latency]], share: float, seed_shares: tuple[float, float]
+) -> Table:
+    """Return a table of shares of round trips, beside multiples of the seed's figures."""
+    rows = blank("", work, "p50", "p90", "p99", "max", "raw TCP", "C++", "Python")
+    for ours, raw in results:
+        times = [ours.p50, ours.p90, ours.p99, ours.max, *([] if raw is None else [raw.p50])]
+        cells = [_micro(each * share) for each in times] + ["-"] * (raw is None)
+        old = SEED_LATENCY.get(ours.size)
+        cells += ["-", "-"] if old is None else map(_micro, map(mul, old, seed_shares))
+        rows.add_row(_size(ours.size), *cells)
+    return rows
 
-    Args:
-        heading: Heading of the table.
-        results: One row each.
-    """
+
+def throughput_tables(heading: str, results: Sequence[Compared[Throughput]], _: Console) -> Iterator[RenderableType]:
+    """Yield the output: a table of 80 columns, and an explanation; otherwise as `latency_tables`."""
     yield Text(heading, style="bold")
-    rows = blank("")
-    rows.add_column("size", no_wrap=True, justify="right")
-    for name in ("messages/s", "Mbit/s", "raw/s", "raw Mbit/s", "C++", "Python"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    for each in results:
-        old = SEED_THROUGHPUT.get(each.size)
-        rows.add_row(
-            _size(each.size),
-            *_rates(each.wiring),
-            *(_rates(each.raw) if each.raw is not None else ("-", "-")),
-            *(("-", "-") if old is None else (f"{old.cpp:,.0f}", f"{old.python:,.0f}")),
-        )
+    rows = blank("", "size", "messages/s", "Mbit/s", "raw/s", "raw Mbit/s", "C++", "Python")
+    for ours, raw in results:
+        old = SEED_THROUGHPUT.get(ours.size)
+        seed = ("-", "-") if old is None else map("{:,.0f}".format, old)
+        rows.add_row(_size(ours.size), *_rates(ours), *(("-", "-") if raw is None else _rates(raw)), *seed)
     yield rows
     yield Text(
         "Mbit/s: of the messages' own bytes. raw: blocking sockets, 64 KiB at a time, nobody takes messages apart. "
@@ -83,19 +72,8 @@ def throughput_table(heading: str, results: Sequence[Compared[Throughput]]) -> I
     )
 
 
-_Row = tuple[Latency, Latency | None, Column | None]
-
-
-def _latencies(work: str, found: Sequence[_Row]) -> Table:
-    rows = blank("")
-    rows.add_column(work, no_wrap=True, justify="right")
-    for name in ("p50", "p90", "p99", "max", "raw TCP", "C++", "Python"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    for ours, raw, old in found:
-        beside = (None if raw is None else raw.p50, *((None, None) if old is None else (old.cpp, old.python)))
-        values = (ours.p50, ours.p90, ours.p99, ours.max, *beside)
-        rows.add_row(_size(ours.size), *("-" if value is None else f"{value * 1e6:,.1f}" for value in values))
-    return rows
+def _micro(seconds: float) -> str:
+    return f"{seconds * 1e6:,.1f}"
 
 
 def _rates(found: Throughput) -> tuple[str, str]:
@@ -106,8 +84,8 @@ def _size(size: int) -> str:
     return f"{size:,} B"
 
 
-#: The old table's lines are black and red, as in its chart.
-_BLACK, _RED, _BLUE, _GREY = "black", "red", "tab:blue", "0.6"
+# The old table's lines are black and red, as in its chart.
+_BLUE, _GREY = "tab:blue", "0.6"
 
 _Line = tuple[str, str, str, Sequence[tuple[int, float]]]
 
@@ -134,18 +112,14 @@ def save_latency(folder: Path, results: Sequence[Compared[Latency]]) -> list[Pat
     Returns:
         The files.
     """
-    old = SEED_LATENCY
+    cpp = [(size, old * 1e6) for size, (old, _) in SEED_LATENCY.items()]
+    python = [(size, old * 1e6) for size, (_, old) in SEED_LATENCY.items()]
     lines: list[_Line] = [
-        ("C++, 2008", _BLACK, "-", [(size, old[size].cpp * 1e6) for size in SEED_SIZES]),
-        (
-            "Python, 2008, as printed (there and back)",
-            _RED,
-            "-",
-            [(size, old[size].python * 1e6) for size in SEED_SIZES],
-        ),
-        ("Python, 2008, one way (half of it)", _RED, "--", [(size, old[size].python * 5e5) for size in SEED_SIZES]),
-        ("raw TCP, this machine", _GREY, "-", [(each.size, each.raw.p50 * 5e5) for each in results if each.raw]),
-        ("redpoll, this machine", _BLUE, "-", [(each.size, each.wiring.p50 * 5e5) for each in results]),
+        ("C++, 2008", "black", "-", cpp),
+        ("Python, 2008, as printed (there and back)", "red", "-", python),
+        ("Python, 2008, one way (half of it)", "red", "--", [(size, old / 2) for size, old in python]),
+        ("raw TCP, this machine", _GREY, "-", [(raw.size, raw.p50 * 5e5) for _, raw in results if raw]),
+        ("redpoll, this machine", _BLUE, "-", [(ours.size, ours.p50 * 5e5) for ours, _ in results]),
     ]
     return _save(folder, "latency", "End-to-end latency, median", "microseconds", lines)
 
@@ -156,12 +130,11 @@ def save_throughput(folder: Path, results: Sequence[Compared[Throughput]]) -> li
     Returns:
         The files.
     """
-    old = SEED_THROUGHPUT
     lines: list[_Line] = [
-        ("C++, 2008 (1 Gbit/s)", _BLACK, "-", [(size, old[size].cpp) for size in SEED_SIZES]),
-        ("Python, 2008 (1 Gbit/s)", _RED, "-", [(size, old[size].python) for size in SEED_SIZES]),
-        ("raw TCP, this machine", _GREY, "-", [(each.size, each.raw.rate) for each in results if each.raw]),
-        ("redpoll, this machine", _BLUE, "-", [(each.size, each.wiring.rate) for each in results]),
+        ("C++, 2008 (1 Gbit/s)", "black", "-", [(size, old) for size, (old, _) in SEED_THROUGHPUT.items()]),
+        ("Python, 2008 (1 Gbit/s)", "red", "-", [(size, old) for size, (_, old) in SEED_THROUGHPUT.items()]),
+        ("raw TCP, this machine", _GREY, "-", [(raw.size, raw.rate) for _, raw in results if raw]),
+        ("redpoll, this machine", _BLUE, "-", [(ours.size, ours.rate) for ours, _ in results]),
     ]
     return _save(folder, "throughput", "Throughput", "messages a second", lines)
 
