@@ -102,11 +102,11 @@ class Catalogue:
             for number in self._unwritten:
                 self._send(number)
 
-    async def known(self, seconds: float = _WRITTEN) -> None:
-        """Wait until all records are read, if that takes no longer than usual."""
+    async def known(self, seconds: float | None = None) -> None:
+        """Wait until all records are read, for as long as a record may take to come back, or for so many seconds."""
         if not self._caught_up.done() and self._there and not self._session.is_blocked:
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(_WRITTEN if seconds is None else seconds):
                     await asyncio.shield(self._caught_up)
 
     async def _found(self) -> str:
