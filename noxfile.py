@@ -30,6 +30,8 @@ ON_A_LOOP = "asyncio and not interop and not broker and not nightly"
 # Tests wait for clocks, processes and sockets two thirds of their time. Those that are timed share a worker
 # (tests/conftest.py).
 PARALLEL = ["-n", os.environ.get("REDPOLL_TEST_WORKERS") or str(3 * (os.cpu_count() or 1))]
+# Those with a broker wait nine tenths of it: one worker for each RabbitMQ, one for what is timed, one for the rest.
+WITH_BROKERS = ["-n", str(max(4, int(PARALLEL[1])))]
 # What debug mode looks at: which thread calls a loop, coroutines that nobody awaits, callbacks that block. The
 # night runs all that uses a loop in it.
 DEBUGGED = [
@@ -192,7 +194,7 @@ def brokers(session: nox.Session) -> None:
     if not RABBITMQ.exists():
         session.error("RabbitMQ is not installed. Install: apt-get install rabbitmq-server")
     given = session.posargs or ["-m", "broker and not nightly", "tests/nq", *AMQP]
-    _shared(session, "pytest", *PARALLEL, *given, **{PEERS: os.environ.get(PEERS) or _sharing(session)})
+    _shared(session, "pytest", *WITH_BROKERS, *given, **{PEERS: os.environ.get(PEERS) or _sharing(session)})
 
 
 @nox.session(python=False)

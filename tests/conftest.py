@@ -94,8 +94,10 @@ TIMED = (
 )
 
 
-#: Folders and files whose tests share a RabbitMQ: one worker runs them, so that there is one.
+#: Folders and files whose tests share a RabbitMQ: one worker runs them, so that there is one; and those that share another
+#: one, as they are as many.
 ON_RABBITMQ = ("bus/engines/amqp", "test_rabbitmq.py")
+ON_ANOTHER = ("bus/engines/amqp/test_conformance.py", "bus/engines/amqp/test_results.py", "bus/engines/amqp/foreign")
 
 #: Files that read all source files: one worker parses them.
 PARSING = ("test_bounds.py", "test_exports.py", "test_layers.py", "test_security.py", "test_tests.py")
@@ -190,7 +192,7 @@ def unit_of(name: str) -> str:
     if is_within(path, TIMED):
         return f"timed {path.is_relative_to(TESTS / 'nq')}"
     if is_within(path, ON_RABBITMQ):
-        return "rabbitmq"
+        return f"rabbitmq {is_within(path, ON_ANOTHER)}"
     return "parsing" if is_within(path, PARSING) else name
 
 

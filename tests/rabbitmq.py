@@ -47,16 +47,17 @@ class Broker:
         self.url = rabbitmq.url + self._name
         self._users: set[str] = set()
         self._limits: dict[str, str] = {}
-        self.server.evaluate(f'rabbit_vhost:add(<<"{self._name}">>, <<"tests">>)')
-        self.permit("guest")
+        self._blocked = False
+        # One call for both: each starts a program.
+        self.server.evaluate(f'rabbit_vhost:add(<<"{self._name}">>, <<"tests">>), {self._permission("guest")}')
 
     def delete(self) -> None:
-        """Delete it, and all that is in it, and its users."""
-        for name, value in self._limits.items():
-            self.server.evaluate(f"application:set_env(rabbit, {name}, {value})")
-        for name in self._users:
-            self.server.evaluate(f'rabbit_auth_backend_internal:delete_user(<<"{name}">>, <<"tests">>)')
-        self.server.evaluate(f'rabbit_vhost:delete(<<"{self._name}">>, <<"tests">>)')
+        """Delete it, and all that is in it, and its users; the servers are as before it."""
+        if self._blocked:
+            self.block(False)
+        limits = [f"application:set_env(rabbit, {name}, {value})" for name, value in self._limits.items()]
+        users = [f'rabbit_auth_backend_internal:delete_user(<<"{name}">>, <<"tests">>)' for name in self._users]
+        self.server.evaluate(", ".join([*limits, *users, f'rabbit_vhost:delete(<<"{self._name}">>, <<"tests">>)']))
 
     def user(self, name: str, url: str) -> str:
         """Make a user that may do all, and return a URL of this virtual host as the user's."""
@@ -67,7 +68,10 @@ class Broker:
 
     def permit(self, user: str, read: str = ".*", configure: str = ".*") -> None:
         """Let a user do all, but read from and configure what the expressions match alone."""
-        self.server.evaluate(
+        self.server.evaluate(self._permission(user, read, configure))
+
+    def _permission(self, user: str, read: str = ".*", configure: str = ".*") -> str:
+        return (
             f'rabbit_auth_backend_internal:set_permissions(<<"{user}">>, <<"{self._name}">>, <<"{configure}">>, <<".*">>, '
             f'<<"{read}">>, <<"tests">>)'
         )
@@ -138,6 +142,7 @@ class Broker:
 
     def block(self, blocked: bool = True) -> None:
         """Raise the alarm for memory, at which the servers read no more from whoever publishes, or end it."""
+        self._blocked = blocked
         for each in self.servers:
             each.evaluate(f"vm_memory_monitor:set_vm_memory_high_watermark({'0.00001' if blocked else '0.4'})")
 
@@ -172,12 +177,10 @@ def _rabbitmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabb
 
 
 def _lend(request: pytest.FixtureRequest, rabbitmq: RabbitMQ) -> Iterator[Broker]:
-    rabbitmq.recover()
     request.node.stash[_logs] = {each.log: each.log.stat().st_size for each in rabbitmq.servers}
     broker = Broker(rabbitmq)
     yield broker
     rabbitmq.recover()
-    broker.block(False)
     broker.delete()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LOOPS, ON_BOTH_LOOPS, ON_RABBITMQ, TESTS, TIMED, is_within, loop_of
+from tests.conftest import LOOPS, ON_ANOTHER, ON_BOTH_LOOPS, ON_RABBITMQ, TESTS, TIMED, is_within, loop_of
 from tests.source_tree import ROOT
 
 LEAKY = """
@@ -124,7 +124,7 @@ def test_one_loop_is_enough() -> None:
     names = [f"tests/blocking/test_pool_node.py::test_{number}" for number in range(64)]
     assert {loop_of(name) for name in names} == set(LOOPS)
     assert [loop_of(name) for name in names] == [loop_of(name) for name in names]
-    assert all((TESTS / place).exists() for place in (*ON_BOTH_LOOPS, *ON_RABBITMQ, *TIMED))
+    assert all((TESTS / place).exists() for place in (*ON_ANOTHER, *ON_BOTH_LOOPS, *ON_RABBITMQ, *TIMED))
     assert is_within(TESTS / "transport" / "test_dial.py", ON_BOTH_LOOPS)
     assert not is_within(TESTS / "node" / "test_dial.py", ON_BOTH_LOOPS)
 

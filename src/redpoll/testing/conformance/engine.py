@@ -757,12 +757,12 @@ async def closing(place: Place) -> None:
     waiting = asyncio.ensure_future(engine.publish(pack(1), queue=empty))
     taking = asyncio.ensure_future(engine.take(place.name("q"), None))
     await place.calm()
-    closing = asyncio.ensure_future(engine.close(drain=5.0))
+    closing = asyncio.ensure_future(engine.close(drain=2.0))
     await place.calm()
     assert await taken.deliveries[0].ack(_result("in time"))
     await place.calm()
     assert not closing.done()
-    await place.wait(5.1)
+    await place.wait(2.1)
     await closing
     await engine.close()
     assert engine.status.state is EngineState.CLOSED

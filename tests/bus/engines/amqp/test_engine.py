@@ -508,24 +508,6 @@ async def test_a_call_survives_the_connection_of_its_server(rabbitmq: Broker) ->
         assert begun == [1, 1]
 
 
-@pytest.mark.parametrize("spin", [False, True])
-async def test_a_handler_that_blocks_the_loop_keeps_its_connection(rabbitmq: Broker, spin: bool) -> None:
-    """A loop that is blocked for three heartbeats loses neither its connection nor its task (pitfall 11)."""
-    begun: list[int] = []
-
-    async def block(_: Any) -> None:
-        begun.append(1)
-        end = time.monotonic() + 3.0
-        while time.monotonic() < end:
-            if not spin:
-                time.sleep(3.0)  # noqa: ASYNC251  # that is the point
-
-    async with redpoll.connect(f"{rabbitmq.url}?heartbeat=1") as bus, bus.tasks.worker(block, queue="q"):
-        generation = engine_of(bus).session.generation
-        await bus.tasks.run(None, queue="q", timeout=20)
-        assert (begun, engine_of(bus).session.generation) == ([1], generation)
-
-
 async def test_a_silent_server_is_reported_and_given_up(rabbitmq: Broker) -> None:
     """A frozen server is degraded within three quarters of the heartbeat, and lost after one and a half of it (10)."""
     async with redpoll.connect(f"{rabbitmq.url}?heartbeat=2") as bus:

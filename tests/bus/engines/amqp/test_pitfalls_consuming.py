@@ -257,7 +257,7 @@ async def test_26_attempts_on_a_slow_connection(rabbitmq: Broker) -> None:
         handle = await other.tasks.submit(1, queue="q")
         for _ in range(2):
             await (await within(other.engine.take("q", 10.0))).reject()
-        way.set(Faults(delay=0.1))
+        way.set(Faults(delay=0.03))
         async with redpoll.connect(way.url, connect_timeout=20.0) as bus:
             worker = bus.tasks.worker(lambda task: handed.append(task.attempt), queue="q", declare=False)
             await within(worker.__aenter__())

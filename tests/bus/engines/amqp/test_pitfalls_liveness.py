@@ -41,8 +41,8 @@ async def test_10_packets_are_dropped(rabbitmq: Broker, direction: Direction) ->
             await consumers.reached(other)
 
 
-@pytest.mark.parametrize("scheme", ["amqp", "amqps"])
-@pytest.mark.parametrize("way_to_block", ["sleep", pytest.param("spin", marks=nightly)])
+@pytest.mark.parametrize("scheme", ["amqp", pytest.param("amqps", marks=nightly)])
+@pytest.mark.parametrize("way_to_block", [pytest.param("sleep", marks=nightly), "spin"])
 async def test_11_handlers_that_block_the_loop(
     rabbitmq: Broker, redpoll_pki: Certificates, way_to_block: str, scheme: str
 ) -> None:
