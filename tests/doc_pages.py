@@ -225,7 +225,10 @@ class _Session:
             printed.seek(0)
             errors.seek(0)
             if status != 0:
-                raise RuntimeError(f"exit code {status}\n{printed.read()}{errors.read()}")
+                # What went to a file may say why.
+                files = [path for path in self._folder.iterdir() if path.suffix in {".json", ".txt"}]
+                told = "".join(f"{path.name}: {path.read_text()[-1000:]}\n" for path in files)
+                raise RuntimeError(f"exit code {status}\n{printed.read()}{errors.read()}{told}")
             return printed.read()
 
 
