@@ -12,6 +12,8 @@ from typing import Any
 
 import apsw
 
+from redpoll.bus.engines.hub.bodies import File
+
 __all__ = ["Disk"]
 
 _names = count()
@@ -36,6 +38,31 @@ class _File(apsw.VFSFile):
 
     def xSync(self, flags: int) -> None:
         super().xSync(flags)
+        self._disk.happened()
+        self._contents.sync()
+        self._disk.happened()
+
+
+class _Bodies(File):
+    """The file of large bodies on it."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        super().__init__(path)
+        self._contents = disk.file(Path(path))
+        self._disk = disk
+
+    def write(self, offset: int, data: Any) -> None:
+        super().write(offset, data)
+        self._contents.pending.append((offset, bytes(data)))
+        self._disk.happened()
+
+    def cut(self, size: int) -> int:
+        found = super().cut(size)
+        self._contents.pending.append((size, None))
+        return found
+
+    def sync(self) -> None:
+        super().sync()
         self._disk.happened()
         self._contents.sync()
         self._disk.happened()
@@ -94,6 +121,10 @@ class Disk(apsw.VFS):
     def connect(self, path: str) -> apsw.Connection:
         """Connect to a database on it."""
         return apsw.Connection(path, vfs=self.name)
+
+    def open_bodies(self, path: str) -> File:
+        """Open the file of large bodies on it."""
+        return _Bodies(self, path)
 
     def lose_power(self, torn: bool) -> dict[str, bytes]:
         """The files by their names, after a loss of power; where nothing is torn all that is not synced is gone."""

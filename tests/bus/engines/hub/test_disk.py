@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import sqlite3
@@ -17,8 +18,9 @@ from typing import Any
 import pytest
 
 from redpoll.bus import OutcomeKind, QueueSpec
-from redpoll.bus.broker.outputs import Declared, Ended, Put, Write
-from redpoll.bus.engines.hub import disk, folder
+from redpoll.bus.broker.outputs import Dead, Declared, Ended, Put, Write
+from redpoll.bus.engines.hub import bodies, disk, folder
+from redpoll.bus.engines.hub.bodies import File
 from redpoll.bus.engines.hub.disk import FORMAT, DiskStore, check_store, connect, open_store
 from redpoll.errors import StoreError
 from tests.bus.engines.hub.support import everything
@@ -28,6 +30,23 @@ from tests.source_tree import ROOT
 
 SMALL = 65_536
 Q = Declared(QueueSpec("q"), False)
+
+
+class FullFile(File):
+    """A file of large bodies on a disk that can be full.
+
+    Attributes:
+        full: True to refuse one write.
+    """
+
+    full = False
+
+    def write(self, offset: int, data: Any) -> None:
+        """Write, where there is room."""
+        if self.full:
+            self.full = False
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(offset, data)
 
 
 def put(serial: int, payload: bytes = b"body") -> Put:
@@ -79,9 +98,9 @@ async def test_what_was_written_is_there(tmp_path: Path) -> None:
     assert await everything(again) == [Q, put(1)]
     await again.close()
     assert len(bytes.fromhex(store.name)) == 4
-    assert {each.name for each in path.iterdir()} == {"hub.db", "hub.lock", "hub.reserve"}
+    assert {each.name for each in path.iterdir()} == {"hub.bodies", "hub.db", "hub.lock", "hub.reserve"}
     if sys.platform != "win32":
-        assert {each.stat().st_mode & 0o077 for each in (path, path / "hub.db", path / "hub.lock")} == {0}
+        assert {each.stat().st_mode & 0o077 for each in (path, *path.iterdir()) if each.name != "hub.reserve"} == {0}
 
 
 @pytest.mark.asyncio
@@ -273,6 +292,69 @@ async def test_damaged_bodies_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_large_bodies_are_written_once(tmp_path: Path) -> None:
+    """Neither the log nor the tables have large bodies of tasks, outcomes and dead letters; they are read as they were."""
+    store = opened(tmp_path)
+    body = os.urandom(300_000)
+    outcome = ended(2)._replace(keep=True, payload=body[1:], size=len(body))
+    await written(store, [Q, put(1, body), put(2)], [outcome])
+    await written(store, [ended(1), Dead(1 << 64, "q", None, 9, ())])
+    found = await store.outcome(2 << 64)
+    assert found is not None
+    assert found.payload == body[1:]
+    assert await store.bodies([1 << 64]) == [body]
+    assert sum(each.stat().st_size for each in tmp_path.glob("hub.db*")) < len(body)
+    assert 2 * len(body) <= (tmp_path / "hub.bodies").stat().st_size < 2.1 * len(body)
+    await store.close()
+
+
+@pytest.mark.asyncio
+async def test_the_room_of_large_bodies_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is about as long as what is there at a time, however much there was; it is cut when the store opens."""
+    monkeypatch.setattr(bodies, "_FRESH", 2**20)
+    store = opened(tmp_path)
+    await written(store, [Q])
+    longest = 0
+    for serial in range(1, 500):
+        size = 66_000 + 977 * serial % 100_000
+        ends = [ended(serial - 10)] if serial > 10 else []
+        await written(store, [put(serial, serial.to_bytes(2, "big") * (size // 2)), *ends])
+        longest = max(longest, (tmp_path / "hub.bodies").stat().st_size)
+    assert longest < 4 * 2**20
+    numbers = range(490, 500)
+    found = await store.bodies([each << 64 for each in numbers])
+    assert [each and int.from_bytes(each[:2], "big") for each in found] == list(numbers)
+    await written(store, [ended(each) for each in numbers])
+    await store.close()
+    await opened(tmp_path).close()
+    assert (tmp_path / "hub.bodies").stat().st_size == 0
+
+
+@pytest.mark.asyncio
+async def test_damaged_large_bodies_are_found(tmp_path: Path) -> None:
+    """A large body that is not as it was written is an error when it is read, and when the file is checked."""
+    store = opened(tmp_path)
+    await written(store, [Q], [put(1, bytes(100_000)), put(2, bytes(100_000))])
+    await store.close()
+    file = tmp_path / "hub.bodies"
+    contents = file.read_bytes()
+    file.write_bytes(contents[:-5] + b"x" + contents[-4:])
+    assert check_store(tmp_path) == ["row 2 of bodies: hub.bodies has no whole body at byte 106,496"]
+    store = opened(tmp_path)
+    assert await store.bodies([1 << 64]) == [bytes(100_000)]
+    with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies has no whole body at byte 106,496"):
+        await store.bodies([2 << 64])
+    await store.close()
+    file.write_bytes(contents[:-5])
+    assert check_store(tmp_path) == ["row 2 of bodies: hub.bodies has no whole body at byte 106,496"]
+    with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies ends before byte 206,500"):
+        opened(tmp_path)
+    file.unlink()
+    with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies ends before byte 206,500"):
+        opened(tmp_path)
+
+
+@pytest.mark.asyncio
 async def test_bodies_are_read_before_the_commit(tmp_path: Path) -> None:
     """Bodies that a turn wants are those from before it, also of a task that it ends; a copy is read as its original."""
     store = opened(tmp_path)
@@ -458,7 +540,7 @@ async def test_a_failed_store_can_be_closed(tmp_path: Path) -> None:
         await asyncio.wait_for(store.close(), 5)
 
 
-@pytest.mark.parametrize("gone", ["hub.db", "hub.db-wal", ""])
+@pytest.mark.parametrize("gone", ["hub.db", "hub.db-wal", "hub.bodies", ""])
 @pytest.mark.asyncio
 async def test_a_file_that_is_gone_ends_the_store(tmp_path: Path, gone: str) -> None:
     """Nothing is confirmed once a file of the store was removed, or its folder moved: the next hub would not find it."""
@@ -529,6 +611,38 @@ async def test_a_disk_that_the_tasks_filled(tmp_path: Path, monkeypatch: pytest.
     full.append(store.full)
     assert full == [True, False, True]
     await store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_large_bodies_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body for which a full disk has no room is stored by the reserve; the file gets shorter as tasks at its front end."""
+    usage = {"free": 0}
+    monkeypatch.setattr(disk, "_WAIT", 0.001)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), usage))
+    (tmp_path / "hub.reserve").write_bytes(bytes(SMALL))
+    files: list[FullFile] = []
+
+    def open_bodies(path: str) -> FullFile:
+        files.append(FullFile(path))
+        return files[0]
+
+    store = opened(tmp_path, open_bodies=open_bodies)
+    payloads = {serial: serial.to_bytes(2, "big") * 50_000 for serial in range(1, 21)}
+    await written(store, [Q], [put(serial, payloads[serial]) for serial in range(1, 20)])
+    size = (tmp_path / "hub.bodies").stat().st_size
+    files[0].full = True
+    await written(store, [put(20, payloads[20])])
+    assert store.full
+    assert not (tmp_path / "hub.reserve").exists()
+    await written(store, [ended(serial) for serial in range(1, 15)])
+    await until(lambda: (tmp_path / "hub.bodies").stat().st_size < size / 2)
+    assert await store.bodies([serial << 64 for serial in range(15, 21)]) == [payloads[each] for each in range(15, 21)]
+    usage["free"] = 2**30
+    await until(lambda: not store.full)
+    assert (tmp_path / "hub.reserve").exists()
+    await store.close()
+    assert check_store(tmp_path) == []
+    assert [each.payload for each in await kept(tmp_path) if isinstance(each, Put)] == list(payloads.values())[14:]
 
 
 @pytest.mark.asyncio

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redpoll.bus.broker.outputs import Put
-from redpoll.bus.engines.hub import disk
+from redpoll.bus.engines.hub import bodies, disk
 from redpoll.bus.engines.hub.disk import open_store
 from redpoll.platforms import KILL
 from tests.bus.engines.hub.lossy import Disk
@@ -87,7 +87,7 @@ async def lose_power(path: Path, turns: int, seed: int, share: float) -> int:
         confirmed = number
 
     lossy = Disk(seed, happened)
-    store = open_store(path / "store", reserve=65_536, connect=lossy.connect)
+    store = open_store(path / "store", reserve=65_536, connect=lossy.connect, open_bodies=lossy.open_bodies)
     for number in range(1, turns + 1):
         begun = number
         store.write(turn(number), lambda number=number: confirm(number))  # type: ignore[misc]
@@ -109,6 +109,7 @@ async def lose_power(path: Path, turns: int, seed: int, share: float) -> int:
 async def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was confirmed is there, whatever is lost or torn of the rest, in the midst of commits and checkpoints."""
     monkeypatch.setattr(disk, "_CHECKPOINT", 100_000)
+    monkeypatch.setattr(bodies, "_FRESH", 0)
     assert await lose_power(tmp_path, 1_000, 3, 0.03) > 20
 
 
@@ -119,4 +120,6 @@ async def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 async def test_power_loss_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """The same, for longer and with other moments."""
     monkeypatch.setattr(disk, "_CHECKPOINT", 300_000)
+    monkeypatch.setattr(bodies, "_FRESH", 0)
+    monkeypatch.setattr(bodies, "_LEAST", 1_000)
     assert await lose_power(tmp_path, 5_000, seed, 0.03) > 100

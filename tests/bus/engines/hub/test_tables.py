@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Self
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -36,6 +37,8 @@ from redpoll.bus.broker.outputs import (
 )
 from redpoll.bus.broker.queue import Consumer, Peer, Task
 from redpoll.bus.broker.restore import Restored
+from redpoll.bus.engines.hub import bodies, group
+from redpoll.bus.engines.hub.bodies import Bodies, File, references
 from redpoll.bus.engines.hub.group import Group
 from redpoll.bus.engines.hub.reading import load, load_tasks, read_bodies, read_outcome
 from redpoll.bus.engines.hub.recent import Recent
@@ -43,6 +46,31 @@ from redpoll.bus.engines.hub.tables import SCHEMA, TURN, Clock
 from tests.bus.broker.model import LIMITS, BrokerModel
 
 PLAN = ("q", b"x", 1, (0, 0.0, None, 5.0, None, False, False, None), None, "0 3 * * *")
+
+
+class MemoryFile(File):
+    """A file without a disk."""
+
+    def __init__(self) -> None:
+        self.contents = bytearray()
+
+    def write(self, offset: int, data: Any) -> None:
+        """Write data, and zeros before it where there is nothing."""
+        self.contents += bytes(max(0, offset - len(self.contents)))
+        self.contents[offset : offset + len(data)] = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Read bytes."""
+        return bytes(self.contents[offset : offset + size])
+
+    def cut(self, size: int) -> int:
+        """Make it shorter."""
+        found = len(self.contents)
+        del self.contents[size:]
+        return found
+
+    def sync(self) -> None:
+        """Do nothing."""
 
 
 class Disk:
@@ -56,6 +84,7 @@ class Disk:
     def __init__(self, key_time: float = 3_600.0, keys: int = 1_000_000) -> None:
         self.writes: list[Write] = []
         self.keys = key_time, keys
+        self.file = MemoryFile()
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         for statement in (*SCHEMA, "INSERT INTO state VALUES ('', 1, 0, 0)", *TURN):
             self.database.execute(statement)
@@ -69,15 +98,24 @@ class Disk:
         """Open it, at a time."""
         ((last,),) = self.database.execute("SELECT clock FROM state")
         self.clock = Clock(monotonic, wall, last)
-        self.group = Group(self.clock, self.database, *self.keys)
+        self.grouped()
+
+    def grouped(self) -> None:
+        """Begin to gather writes."""
+        self.bodies = Bodies(self.file, self.database)
+        self.bodies.look()
+        self.group = Group(self.clock, self.database, self.bodies, *self.keys)
 
     def put(self, *turns: Iterable[Write], now: float = 0.0) -> None:
         """Write turns, as one transaction."""
         for writes in turns:
             self.writes += writes
             self.group.add(list(writes))
-        for statement in self.group.take(now):
+        statements = self.group.take(now)
+        self.bodies.write()
+        for statement in statements:
             self.database.execute(*statement)
+        self.bodies.written()
 
     def __iadd__(self, writes: list[Write]) -> Self:
         """Write a turn."""
@@ -100,13 +138,13 @@ class Disk:
             read = found.tasks[number]
             assert _same(read[0], put._replace(payload=None))
             assert read[1:] == (taken, accepted)
-        bodies = {number: each[0].payload for number, each in expected.tasks.items()}
-        bodies |= {number: dead.payload for number, dead in expected.dead.items()}
-        assert read_bodies(self.database, list(bodies)) == list(bodies.values())
+        payloads = {number: each[0].payload for number, each in expected.tasks.items()}
+        payloads |= {number: dead.payload for number, dead in expected.dead.items()}
+        assert read_bodies(self.database, self.bodies, list(payloads)) == list(payloads.values())
         assert found.results.keys() == expected.results.keys()
         for number, ended in expected.results.items():
             assert isinstance(ended, Ended)
-            outcome = read_outcome(self.database, self.clock, number)
+            outcome = read_outcome(self.database, self.bodies, self.clock, number)
             assert outcome is not None
             assert _same(outcome, ended)
             assert _same(found.results[number], brief(ended))
@@ -167,7 +205,7 @@ class StoredModel(BrokerModel):
         """Return the payload of a task; one that the broker has no more is in the tables."""
         if task.payload is not None:
             return task.payload
-        (found,) = read_bodies(self.tables.database, [self.tables.group.source(task.id)])
+        (found,) = read_bodies(self.tables.database, self.tables.bodies, [self.tables.group.source(task.id)])
         return found
 
     def delivered(self, peer: Peer, consumer: Consumer, token: int, task: Task) -> None:
@@ -176,10 +214,10 @@ class StoredModel(BrokerModel):
         waiting = self.broker.out.writes
         assert waiting is not None
         if task.payload is None:
-            bodies = {each.id: each.payload for each in filled((*self.tables.writes, *waiting)) if type(each) is Put}
+            payloads = {each.id: each.payload for each in filled((*self.tables.writes, *waiting)) if type(each) is Put}
             self.tables.group.add(list(waiting))
-            assert self.payload(task) == bodies[task.id]
-        self.tables.group = Group(self.tables.clock, self.tables.database, *self.tables.keys)
+            assert self.payload(task) == payloads[task.id]
+        self.tables.grouped()
 
     def written(self, writes: list[Write]) -> None:
         """Drop what the tables have."""
@@ -187,7 +225,7 @@ class StoredModel(BrokerModel):
 
     def restored(self) -> Broker:
         """Start the broker again, after a look at whether the tables have all."""
-        self.tables.group = Group(self.tables.clock, self.tables.database, *self.tables.keys)
+        self.tables.grouped()
         self.tables.check()
         database, clock = self.tables.database, self.tables.clock
         ((serial,),) = database.execute("SELECT serial FROM state")
@@ -209,6 +247,18 @@ class StoredModel(BrokerModel):
         self.tables.database.close()
 
 
+@pytest.fixture(params=[False, True], ids=["in tables", "in the file"])
+def in_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Let each body of a byte be a large one, whose room is soon that of another, or each body be small."""
+    found: bool = request.param
+    if found:
+        monkeypatch.setattr(group, "_APART", 0)
+        monkeypatch.setattr(bodies, "_LEAST", 1)
+        monkeypatch.setattr(bodies, "_FRESH", 0)
+    return found
+
+
+@pytest.mark.usefixtures("in_file")
 def test_a_broker_is_as_it_was() -> None:
     """Whatever a broker and its workers do, what is read after a crash adds up to all that was written."""
     run_state_machine_as_test(StoredModel, settings=settings(stateful_step_count=30, max_examples=50))
@@ -234,7 +284,7 @@ def ended(serial: int, payload: bytes | None = b"result", keep: bool = True) -> 
 Q, OTHER = Declared(QueueSpec("q"), False), Declared(QueueSpec("other", priorities=3, topics=("a.#", "b")), True)
 
 
-def test_every_field_survives() -> None:
+def test_every_field_survives(in_file: bool) -> None:
     """Each write comes back as it was, its extremes too: no body, a large one, all bits, text of any sort."""
     disk = Disk()
     large = bytes(range(256)) * 300
@@ -266,10 +316,11 @@ def test_every_field_survives() -> None:
     disk.put([ended(8), ended(9, None), ended(10, b""), ended(11, large)])
     disk.put([Dead(number(12), "q", large, 9, history, 9, 2, 3, number(8)), Dead(number(13), "q", b"", 0, ())])
     disk.check()
-    assert disk.rows("bodies") == 2
+    assert disk.rows("bodies") == (5 if in_file else 2)
+    assert len(references(disk.database)) == (8 if in_file else 4)
 
 
-def test_changes_in_any_group() -> None:
+def test_changes_in_any_group(in_file: bool) -> None:
     """What happens to a task adds up to the same in the transaction of its put, in another, and in several."""
     large = b"x" * 5_000
     turns: list[list[Write]] = [
@@ -293,7 +344,7 @@ def test_changes_in_any_group() -> None:
             for start in range(first, len(turns), size):
                 disk.put(*turns[start : start + size])
                 disk.check()
-            assert disk.rows("bodies") == 0
+            assert disk.rows("bodies") == in_file
 
 
 def test_tasks_of_one_group_are_in_no_table() -> None:

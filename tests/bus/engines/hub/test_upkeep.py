@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from redpoll.bus.broker.outputs import Put, Scheduled
-from redpoll.bus.engines.hub import disk
+from redpoll.bus import OutcomeKind, QueueSpec
+from redpoll.bus.broker.outputs import Declared, Ended, Put, Scheduled
+from redpoll.bus.engines.hub import bodies, disk
+from redpoll.bus.engines.hub.bodies import File
 from redpoll.bus.engines.hub.disk import check_store, open_store, upgrade_store
+from redpoll.bus.engines.hub.tables import LARGE
 from redpoll.errors import StoreError
 from tests.bus.engines.hub.support import everything
 from tests.bus.engines.hub.writer import BEHIND, turn
@@ -18,12 +22,17 @@ from tests.bus.engines.hub.writer import BEHIND, turn
 SMALL = 65_536
 #: What makes tables of those before tasks came after others.
 WITHOUT_PARENTS = ("ALTER TABLE tasks DROP COLUMN parents", "ALTER TABLE dead DROP COLUMN parents")
+#: The same before large bodies were in a file.
+WITHOUT_LARGE = tuple(f"DROP INDEX large_{each}" for each in LARGE)
 
 
+@pytest.mark.parametrize("least", [64 * 2**10, 1_000])
 @pytest.mark.asyncio
-async def test_backup_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_backup_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int) -> None:
     """A backup is the store at one moment, made in steps between commits; a hub of it has a higher epoch."""
     monkeypatch.setattr(disk, "_BACKUP", 1)
+    monkeypatch.setattr(bodies, "_LEAST", least)
+    monkeypatch.setattr(bodies, "_FRESH", 0)
     store = open_store(tmp_path / "hub", reserve=SMALL)
     confirmed: list[int] = []
     number = 0
@@ -52,6 +61,46 @@ async def test_backup_while_it_writes(tmp_path: Path, monkeypatch: pytest.Monkey
     tasks = [write for write in await everything(copy) if type(write) is Put]
     assert tasks == [turn(each)[0] for each in range(copy.serial - BEHIND + 1, copy.serial + 1)]
     assert await copy.check() == []
+    await copy.close()
+
+
+class Reported(File):
+    """A file of large bodies that calls a function when it was read."""
+
+    def __init__(self, path: str, call: Callable[[], object]) -> None:
+        super().__init__(path)
+        self._call = call
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Read, and call the function."""
+        found = super().read(offset, size)
+        self._call()
+        return found
+
+
+@pytest.mark.asyncio
+async def test_backup_of_large_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large bodies are in a backup, though their tasks ended before they were copied, and others came in their place."""
+    monkeypatch.setattr(bodies, "_FRESH", 0)
+    turns = iter(range(1, 1_000))
+
+    def write() -> None:
+        number = next(turns)
+        # The last one is copied last.
+        old = 100 * (21 - number)
+        ends = [Ended((old << 64) + old, False, OutcomeKind.RESULT, None, 0, "", 0, 0.0)] if 10 < number < 21 else []
+        store.write([turn(100 * number)[0], *ends], lambda: None)
+
+    store = open_store(tmp_path / "hub", reserve=SMALL, open_bodies=lambda path: Reported(path, write))
+    store.write([Declared(QueueSpec("q"), False)], lambda: None)
+    for _ in range(10):
+        write()
+    (tmp_path / "copy").mkdir()
+    await store.backup(tmp_path / "copy" / "hub.db")
+    assert next(turns) > 15
+    await store.close()
+    copy = open_store(tmp_path / "copy", reserve=SMALL)
+    assert [write for write in await everything(copy) if type(write) is Put] == [turn(100 * n)[0] for n in range(1, 11)]
     await copy.close()
 
 
@@ -121,6 +170,11 @@ async def marked_as_format(number: int, folder: Path, *changes: str) -> None:
     store = open_store(folder, reserve=SMALL)
     store.write(turn(1), lambda: None)
     await store.close()
+    changed(folder, number, *changes)
+
+
+def changed(folder: Path, number: int, *changes: str) -> None:
+    """Change the tables of a store, and mark it as one of an earlier format."""
     database = sqlite3.connect(folder / "hub.db")
     for statement in (*changes, f"PRAGMA user_version = {number}"):
         database.execute(statement)
@@ -140,9 +194,36 @@ async def test_upgrade_of_tables_of_another_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_upgrade_of_the_third_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of the third format has large bodies in its tables: they are read, and let go of, once it is upgraded."""
+    with monkeypatch.context() as context:
+        context.setattr(bodies, "_LEAST", 2**40)
+        store = open_store(tmp_path, reserve=SMALL)
+        for number in range(1, 101):
+            store.write(turn(number), lambda: None)
+        await store.close()
+    assert (tmp_path / "hub.bodies").stat().st_size == 0
+    (tmp_path / "hub.bodies").unlink()
+    changed(tmp_path, 3, *WITHOUT_LARGE)
+    with pytest.raises(StoreError, match="has format 3, this version has 4"):
+        open_store(tmp_path)
+    assert upgrade_store(tmp_path) == 3
+    store = open_store(tmp_path, reserve=SMALL)
+    expected = [turn(number)[0] for number in range(101 - BEHIND, 101)]
+    assert [write for write in await everything(store) if type(write) is Put] == expected
+    for number in range(101, 201):
+        store.write(turn(number), lambda: None)
+    later = [write for number in range(201 - BEHIND, 201) for write in turn(number) if type(write) is Put]
+    assert await store.bodies([each.id for each in later]) == [each.payload for each in later]
+    await store.close()
+    assert (tmp_path / "hub.bodies").stat().st_size > 64 * 2**10
+    assert check_store(tmp_path) == []
+
+
+@pytest.mark.asyncio
 async def test_upgrade_of_the_second_format(tmp_path: Path) -> None:
     """A file of the second format, whose tasks come after no others, is whole once it is upgraded, and takes such tasks."""
-    await marked_as_format(2, tmp_path, *WITHOUT_PARENTS)
+    await marked_as_format(2, tmp_path, *WITHOUT_PARENTS, *WITHOUT_LARGE)
     assert upgrade_store(tmp_path) == 2
     store = open_store(tmp_path, reserve=SMALL)
     put = turn(1)[0]
@@ -159,8 +240,8 @@ async def test_upgrade_of_the_second_format(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_upgrade_of_the_first_format(tmp_path: Path) -> None:
     """A file of the first format, which has no schedules, is refused until it is upgraded, and is whole then."""
-    await marked_as_format(1, tmp_path, "DROP TABLE schedules", *WITHOUT_PARENTS)
-    with pytest.raises(StoreError, match="has format 1, this version has 3"):
+    await marked_as_format(1, tmp_path, "DROP TABLE schedules", *WITHOUT_PARENTS, *WITHOUT_LARGE)
+    with pytest.raises(StoreError, match="has format 1, this version has 4"):
         open_store(tmp_path)
     assert upgrade_store(tmp_path) == 1
     store = open_store(tmp_path, reserve=SMALL)

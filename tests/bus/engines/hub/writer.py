@@ -16,11 +16,13 @@ __all__ = ["BEHIND", "turn"]
 
 BEHIND = 40
 """Tasks that are there at a time."""
+LARGE = 17_000
+"""Numbers of four bytes that are a large body."""
 
 
 def turn(number: int) -> list[Write]:
     """Make the writes of a turn."""
-    body = number.to_bytes(4, "big") * (number % 500 if number % 50 else 3_000)
+    body = number.to_bytes(4, "big") * (number % 500 if number % 50 else 3_000 if number % 100 else LARGE)
     writes: list[Write] = [Put((number << 64) + number, "q", body, len(body), 9, 0, None, None, 0, (), 0)]
     if number == 1:
         writes.append(Declared(QueueSpec("q"), False))

@@ -1,4 +1,4 @@
-"""A store in a folder: SQLite, and a thread that writes.
+"""A store in a folder: SQLite, a file of large bodies, and a thread that writes.
 
 What is queued while a transaction gets to the disk is the next one: the more there is to do, the larger they are.
 """
@@ -6,6 +6,7 @@ What is queued while a transaction gets to the disk is the next one: the more th
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from redpoll.bus.broker.outputs import Ended, Write
 from redpoll.bus.broker.restore import Stored
+from redpoll.bus.engines.hub.bodies import Bodies, File, references
 from redpoll.bus.engines.hub.folder import Folder
 from redpoll.bus.engines.hub.group import Group, Statement
 from redpoll.bus.engines.hub.reading import load, load_tasks, read_bodies, read_outcome
@@ -39,6 +41,7 @@ _CHECKPOINT: Final = 4 * 2**20
 # Seconds after which a disk that was full is looked at again.
 _WAIT = 1.0
 
+_FILL: Final = "UPDATE {0} SET body = ? WHERE rowid = ?"
 # Pages of a backup between two commits.
 _BACKUP: Final = 256
 # The epoch of a backup is so much higher: a hub that continues from it is newer than the one that it was made of.
@@ -65,10 +68,13 @@ class DiskStore:
         full: Whether the disk is full: what is written still gets there, but the hub takes no new tasks.
     """
 
-    def __init__(self, folder: Folder, database: Any, key_time: float, keys: int, recent: float) -> None:
+    def __init__(
+        self, folder: Folder, database: Any, bodies: Bodies, key_time: float, keys: int, recent: float
+    ) -> None:
         self.recent = recent
         self._folder = folder
         self._database = database
+        self._bodies = bodies
         name, epoch, serial, clock = next(iter(database.execute("SELECT * FROM state")))
         self.name: str = name
         self.epoch: int = epoch
@@ -77,7 +83,7 @@ class DiskStore:
         self._look()
         self.failed: Callable[[BaseException], object] | None = None
         self._clock = Clock(time.monotonic(), time.time(), clock)
-        self._group = Group(self._clock, database, key_time, keys)
+        self._group = Group(self._clock, database, bodies, key_time, keys)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._items: SimpleQueue[_Item] = SimpleQueue()
         self._written = 0
@@ -134,7 +140,7 @@ class DiskStore:
 
         def read() -> Ended | None:
             with self._whole():
-                return read_outcome(self._database, self._clock, task)
+                return read_outcome(self._database, self._bodies, self._clock, task)
 
         return await self._ask(read)  # type: ignore[no-any-return]
 
@@ -162,7 +168,7 @@ class DiskStore:
         Raises:
             StoreError: It was closed.
         """
-        return await self._ask(lambda: _check(self._database))  # type: ignore[no-any-return]
+        return await self._ask(lambda: _check(self._database, self._bodies))  # type: ignore[no-any-return]
 
     async def backup(self, target: str | os.PathLike[str]) -> None:
         """Copy the store, as it is at one moment, to a new file; commits continue meanwhile.
@@ -217,6 +223,7 @@ class DiskStore:
         except BaseException as error:  # noqa: BLE001 - the hub is told, and ends
             self._post(self._fail, error)
         self._database.close()
+        self._bodies.close()
         self._folder.close()
         self._post(self._end)
 
@@ -226,6 +233,7 @@ class DiskStore:
         try:
             item = items.get(timeout=None if self._reserved else _WAIT)
         except Empty:
+            self._make_room()
             self._look()
             return
         calls: list[Callable[[], object]] = []
@@ -248,10 +256,21 @@ class DiskStore:
             if not self._reserved and not self.full:
                 self._look()
             self._post(_call, calls)
+            self._bodies.written()
             self._checkpoint()
         if job is not None:
             job()
         self._last = self._last or item is None
+
+    def _make_room(self) -> None:
+        """Let the file of large bodies end earlier."""
+        try:
+            self._bodies.move()
+        except Exception as error:
+            if not _is_full(error):
+                raise
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
 
     def _look(self) -> None:
         """See whether the disk is full: neither with a reserve nor while the file, of ended tasks, has as much room."""
@@ -260,10 +279,12 @@ class DiskStore:
             next(iter(self._database.execute(f"PRAGMA {each}")))[0] for each in ("freelist_count", "page_size")
         )
         self.full = not self._reserved and not self._folder.does_without_reserve(free * size, self.full)
+        # Without a reserve, what the tables have room for is known.
+        self._bodies.growing = self._reserved
 
     def _read(self, tasks: Sequence[int]) -> list[bytes | None]:
         with self._whole():
-            return read_bodies(self._database, [self._group.source(each) for each in tasks])
+            return read_bodies(self._database, self._bodies, [self._group.source(each) for each in tasks])
 
     def _find(self, tasks: Sequence[int]) -> list[bytes]:
         """Read bodies that are certainly there."""
@@ -285,7 +306,7 @@ class DiskStore:
             if not _is_full(error) or not self._folder.use_reserve():
                 raise
             self.full = True
-            self._reserved = False
+            self._reserved = self._bodies.growing = False
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             self._carry_out(statements)
@@ -293,6 +314,7 @@ class DiskStore:
 
     def _carry_out(self, statements: list[Statement]) -> None:
         execute = self._database.execute
+        self._bodies.write()
         if len(statements) > 1:
             execute("BEGIN")
         for sql, values in statements:
@@ -335,14 +357,21 @@ class DiskStore:
                 raise FileExistsError(17, "File exists")
             os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
             copy = connect(str(part))
+            self._bodies.pinned = True
             try:
                 self._database.backup(copy, pages=_BACKUP, progress=go_on)
                 copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+                copy.execute("BEGIN")
                 copy.execute("UPDATE state SET epoch = epoch + ?", (_EPOCHS,))
+                for table, row, reference in references(copy):
+                    copy.execute(_FILL.format(table), (self._bodies.read(reference), row))
+                    go_on()
+                copy.execute("COMMIT")
             finally:
+                self._bodies.pinned = False
                 copy.close()
             part.rename(target)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, ValueError, sqlite3.Error) as error:
             raise self._folder.error(f"backup to {target}: {getattr(error, 'strerror', None) or error}") from error
         finally:
             part.unlink(missing_ok=True)
@@ -366,10 +395,15 @@ _RULES: Final = {
 }
 
 
-def _check(database: Any) -> list[str]:
+def _check(database: Any, bodies: Bodies) -> list[str]:
     found = [str(line) for (line,) in database.execute("PRAGMA integrity_check")]
     if found == ["ok"]:
         found = [f"task {serial} {what}" for what, rule in _RULES.items() for (serial,) in database.execute(rule)]
+        for table, row, reference in references(database):
+            try:
+                bodies.read(reference)
+            except ValueError as error:
+                found.append(f"row {row} of {table}: {error}")
     return found
 
 
@@ -389,11 +423,12 @@ def check_store(path: str | os.PathLike[str]) -> list[str]:
         problem = find_damage(folder.database)
         if problem is not None:
             return [problem]
-        database = connect(folder.database)
+        database, bodies = connect(folder.database), File(folder.bodies)
         try:
-            return _check(database)
+            return _check(database, Bodies(bodies, database))
         finally:
             database.close()
+            bodies.close()
     except sqlite3.DatabaseError as error:
         return [str(error)]
     finally:
@@ -444,7 +479,9 @@ def upgrade_store(path: str | os.PathLike[str]) -> int:
 
 
 def _is_full(error: Exception) -> bool:
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or (
+        isinstance(error, OSError) and error.errno == errno.ENOSPC
+    )
 
 
 def _damaged(folder: Folder, error: BaseException | str) -> Exception:
@@ -466,6 +503,7 @@ def open_store(
     reserve: int = 32 * 2**20,
     recent: float = _RECENT,
     connect: Callable[[str], Any] = connect,
+    open_bodies: Callable[[str], File] = File,
 ) -> DiskStore:
     """Open the store in a folder, which is made if it is not there.
 
@@ -476,28 +514,35 @@ def open_store(
         reserve: Bytes that are set aside for when the disk is full.
         recent: As for each store.
         connect: Makes the connection; for tests.
+        open_bodies: Opens the file of large bodies; for tests.
 
     Raises:
         StoreError: Another hub uses the folder, it cannot be written, it is on a network file system, or the file in it is
             damaged, of a newer format, or not a hub's.
     """
     folder = Folder(path, reserve)
-    database = None
+    database = file = None
     try:
         _refuse_damage(folder)
         database = connect(folder.database)
         _prepare(folder, database)
-        store = DiskStore(folder, database, key_time, keys, recent)
+        file = open_bodies(folder.bodies)
+        bodies = Bodies(file, database)
+        bodies.look()
+        store = DiskStore(folder, database, bodies, key_time, keys, recent)
     except BaseException as error:
-        if database is not None:
-            database.close()
+        for each in (database, file):
+            if each is not None:
+                each.close()
         folder.close()
+        if isinstance(error, ValueError):
+            raise _damaged(folder, error) from error
         if not isinstance(error, sqlite3.Error):
             raise
         if error.sqlite_errorcode in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
             raise _damaged(folder, error) from error
         raise folder.error(f"hub.db cannot be used: {error}") from error
-    folder.kept.append(database)
+    folder.kept += [database, file]
     folder.remember()
     return store
 

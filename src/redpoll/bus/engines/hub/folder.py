@@ -33,6 +33,7 @@ class Folder:
         self._folder = folder = Path(path).absolute()
         self.path = str(folder)
         self.database = str(folder / "hub.db")
+        self.bodies = str(folder / "hub.bodies")
         self._reserve = folder / "hub.reserve"
         self._size = reserve
         self.kept: list[Any] = []
@@ -49,7 +50,8 @@ class Folder:
             try:
                 self._take()
                 # Made here, as only its owner is to read it.
-                os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, 0o600))
+                for each in (self.database, self.bodies):
+                    os.close(os.open(each, os.O_RDWR | os.O_CREAT, 0o600))
             except BaseException:
                 os.close(self._lock)
                 raise
@@ -71,12 +73,12 @@ class Folder:
         return StoreError(self.path, problem, hint)
 
     def remember(self) -> None:
-        """Note which files the database consists of, for `check`."""
-        found = {name: _which(name) for name in (self.database, f"{self.database}-wal")}
+        """Note which files the store consists of, for `check`."""
+        found = {name: _which(name) for name in (self.database, f"{self.database}-wal", self.bodies)}
         self._files = {name: which for name, which in found.items() if which is not None}
 
     def check(self) -> None:
-        """See that the files of the database are where the next hub looks for them.
+        """See that the files of the store are where the next hub looks for them.
 
         Raises:
             StoreError: One was removed or replaced, or the folder was: what is written is lost with the process.

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from redpoll.bus.broker import outputs
 from redpoll.bus.broker.outputs import Back, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
 from redpoll.bus.broker.queue import CANCEL
+from redpoll.bus.engines.hub.bodies import Bodies
 from redpoll.bus.engines.hub.tables import BODY, Clock, Database, bits_of, msgpack, numbers, pack_numbers
 
 __all__ = ["Group", "Statement"]
@@ -25,6 +26,7 @@ _INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _COPY: Final = f"INSERT INTO bodies SELECT ?2, {BODY.format('?1')}"
 _BURY: Final = f"""INSERT INTO dead (serial, bits, queue, size, flags, priority, attempts, history, origin, body, parents)
     VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, coalesce(?11, {BODY.format("?1")}), ?12)"""  # noqa: S608
+_RESULT: Final = "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # Keys of a queue after which the oldest are looked at.
 _KEYS: Final = 1_000
 
@@ -43,6 +45,7 @@ class Group:
     Args:
         clock: Of the store.
         database: Holds what there was before.
+        bodies: Takes large bodies.
         key_time: Seconds that a dedup key counts.
         keys: Dedup keys of a queue at most.
 
@@ -50,8 +53,9 @@ class Group:
         bytes: How much it is, about.
     """
 
-    def __init__(self, clock: Clock, database: Database, key_time: float, keys: int) -> None:
+    def __init__(self, clock: Clock, database: Database, bodies: Bodies, key_time: float, keys: int) -> None:
         self._stored = clock.stored
+        self._bodies = bodies
         self._key_time, self._key_limit = key_time, keys
         self._queues: dict[str, int] = {}
         self._places: dict[int, int] = {}
@@ -180,7 +184,7 @@ class Group:
         """The body of a task's row: None where it is apart."""
         if len(payload) <= _APART:
             return payload
-        self._say("INSERT INTO bodies VALUES (?, ?)", serial, payload)
+        self._say("INSERT INTO bodies VALUES (?, ?)", serial, self._bodies.place(payload))
         return None
 
     def _moved(self, write: outputs.Moved) -> None:
@@ -204,7 +208,7 @@ class Group:
             write.attempts,
             _history(write.history),
             _number(write.origin),
-            write.payload,
+            None if write.payload is None else self._bodies.place(write.payload),
             pack_numbers(write.after),
         )
 
@@ -264,6 +268,7 @@ class Group:
         """
         stored = self._stored
         queues = self._queues
+        least = self._bodies.least
         parts: list[Any] = []
         end = 0
         puts: list[Any] = []
@@ -281,7 +286,7 @@ class Group:
                 due if due is None else stored(due),
                 expires if expires is None else stored(expires),
             )
-            if attempts or history or origin or lost or after:
+            if attempts or history or origin or lost or after or len(payload) >= least:
                 if payload is None:
                     self._say(_COPY, self.source(number) >> 64, serial)
                 else:
@@ -309,13 +314,14 @@ class Group:
             number, _, kind, payload, size, detail, token, when, attempts, history, queue = ended
             more = msgpack.encode((queue, detail, history))
             body = b"" if payload is None else payload
+            row = number >> 64, bits_of(number), int(kind), size, token, stored(when), attempts, int(payload is None)
+            if len(body) >= least:
+                self._say(_RESULT, *row, more, self._bodies.place(body))
+                continue
             start, middle = end, end + len(more)
             end = middle + len(body)
             parts += (more, body)
-            serial = number >> 64
-            bits = bits_of(number)
-            empty = int(payload is None)
-            results.append((serial, bits, int(kind), size, token, stored(when), attempts, empty, start, middle, end))
+            results.append((*row, start, middle, end))
         keys: list[Any] = []
         for keyed in self._keys:
             key = keyed.key.encode()

@@ -9,6 +9,7 @@ from typing import Final
 from redpoll.bus.broker import outputs
 from redpoll.bus.broker.outputs import Brief, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
 from redpoll.bus.broker.restore import Stored
+from redpoll.bus.engines.hub.bodies import Bodies
 from redpoll.bus.engines.hub.tables import BODY, Clock, Database, msgpack, number_of, numbers, numbers_of
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import QueueSpec
@@ -95,7 +96,7 @@ def load_tasks(database: Database, clock: Clock) -> Iterator[Stored]:
             yield put, None, False
 
 
-def read_bodies(database: Database, tasks: Sequence[int]) -> list[bytes | None]:
+def read_bodies(database: Database, bodies: Bodies, tasks: Sequence[int]) -> list[bytes | None]:
     """Read the bodies of tasks, in one step for all; None of one that is in no table.
 
     Each step would wait for the interpreter lock.
@@ -107,24 +108,28 @@ def read_bodies(database: Database, tasks: Sequence[int]) -> list[bytes | None]:
     for size in json.loads(sizes):
         if size is None:
             found.append(None)
+        elif size < 0:
+            found.append(bodies.read(-size))
         else:
             found.append(bytes(view[start : start + size]))
             start += size
     return found
 
 
-# Joined as the text that they are not, byte by byte.
-_BODIES: Final = f"""SELECT json_group_array(length(body)), cast(group_concat(body, '') AS BLOB)
+# Joined as the text that they are not, byte by byte. A reference has the place of a length, and is below 0.
+_BODIES: Final = f"""SELECT json_group_array(iif(typeof(body) = 'integer', -body, length(body))),
+    cast(group_concat(iif(typeof(body) = 'integer', '', body), '') AS BLOB)
     FROM (SELECT {BODY.format("value")} AS body FROM json_each(?) LIMIT -1)"""  # noqa: S608
 
 
-def read_outcome(database: Database, clock: Clock, task: int) -> Ended | None:
+def read_outcome(database: Database, bodies: Bodies, clock: Clock, task: int) -> Ended | None:
     """Read the outcome of a task; None if it is in no table."""
     for bits, kind, size, token, ended, attempts, empty, more, body in database.execute(
         "SELECT bits, kind, size, token, ended, attempts, empty, more, body FROM results WHERE serial = ?",
         (task >> 64,),
     ):
         queue, detail, history = msgpack.decode(more)
-        outcome = OutcomeKind(kind), None if empty else body, size, detail, token, clock.loaded(ended)
+        payload = None if empty else bodies.read(body) if isinstance(body, int) else body
+        outcome = OutcomeKind(kind), payload, size, detail, token, clock.loaded(ended)
         return Ended(number_of(task >> 64, bits), True, *outcome, attempts, tuple(history), queue)
     return None

@@ -7,7 +7,7 @@ these point into.
 Times are microseconds of the store's clock. The number of a task is that of its row, with 64 more bits.
 
 Small bodies are in the rows of their tasks, others in a table of their own: a hub that starts reads no bodies, and is to
-read few pages that have some.
+read few pages that have some. In place of a large one is a number, its reference: see `redpoll.bus.engines.hub.bodies`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from redpoll import serializers
 
 __all__ = [
     "BODY",
+    "LARGE",
     "SCHEMA",
     "TURN",
     "UPGRADES",
@@ -49,10 +50,15 @@ class Database(Protocol):
         """Carry out a statement; its rows are in what this returns."""
 
 
+LARGE: Final = ("bodies", "results", "dead")
+"""The tables with bodies that may be references."""
+
 UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
     1: ("CREATE TABLE schedules (name BLOB PRIMARY KEY, due INT, spec BLOB) WITHOUT ROWID",),
     # The numbers of the tasks that one comes after.
     2: ("ALTER TABLE tasks ADD COLUMN parents BLOB", "ALTER TABLE dead ADD COLUMN parents BLOB"),
+    # References, which no body has to be read for.
+    3: tuple(f"CREATE INDEX large_{each} ON {each} (body) WHERE typeof(body) = 'integer'" for each in LARGE),
 }
 """Statements that turn the tables of a format into those of the next one; part of `SCHEMA`."""
 
@@ -72,6 +78,7 @@ SCHEMA: Final = (
     "CREATE TABLE kept (number INTEGER PRIMARY KEY, subject BLOB UNIQUE, size INT, events BLOB)",
     *UPGRADES[1],
     *UPGRADES[2],
+    *UPGRADES[3],
 )
 
 

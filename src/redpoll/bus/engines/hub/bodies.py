@@ -1,0 +1,208 @@
+"""The file of large bodies, which are written there once: the log of the tables, and then the tables, would have each twice.
+
+A row has the reference of a large body in the place of the body: a number, which says where it is and how long. A body is
+on disk before the transaction that refers to it. No row tells that it lets a body go: from time to time the rows are asked
+which bodies they refer to, and the room of all others is free. What is overwritten was let go by an earlier transaction,
+which is on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+from redpoll.bus.engines.hub.tables import LARGE, Database
+
+__all__ = ["Bodies", "File", "references"]
+
+#: Bodies begin at multiples of it, in bytes.
+_BLOCK: Final = 4_096
+#: A body follows its checksum.
+_HEAD: Final = struct.Struct(">I")
+_BITS: Final = 32
+_LENGTH: Final = (1 << _BITS) - 1
+#: Bodies from this size on, in bytes.
+_LEAST = 64 * 2**10
+#: Bytes that are placed until the free room is looked for again: these, or a part of what was there.
+_FRESH = 64 * 2**20
+_PART: Final = 4
+#: Free rooms that are tried for a body.
+_TRIED: Final = 64
+#: Bodies that are moved at a time.
+_MOVED: Final = 64
+_REFERENCES: Final = "SELECT rowid, body FROM {0} WHERE typeof(body) = 'integer'"
+_MOVE: Final = "UPDATE {0} SET body = ? WHERE rowid = ?"
+
+
+class File:
+    """A file on a disk, which is there.
+
+    Args:
+        path: Its name.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = Path(path).open("r+b", buffering=0)  # noqa: SIM115 - see close
+
+    def write(self, offset: int, data: Any) -> None:
+        """Write all of the data."""
+        self._file.seek(offset)
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[self._file.write(left) :]
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Read bytes; fewer at the end of the file."""
+        self._file.seek(offset)
+        return self._file.read(size)
+
+    def cut(self, size: int) -> int:
+        """Cut what is behind a number of bytes; return the bytes that there were."""
+        found = self._file.seek(0, os.SEEK_END)
+        if found > size:
+            self._file.truncate(size)
+        return found
+
+    def sync(self) -> None:
+        """Put what was written on disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+class Bodies:
+    """Large bodies of tasks and outcomes, in a file. `look` is called before anything is placed.
+
+    Args:
+        file: The file.
+        database: Holds the rows that refer to them.
+
+    Attributes:
+        least: Bytes of a large body.
+        growing: Whether bodies are taken; those that are not belong into the rows themselves.
+        pinned: Whether none is overwritten.
+    """
+
+    def __init__(self, file: File, database: Database) -> None:
+        self._file = file
+        self._database = database
+        self.least = _LEAST
+        self.growing = True
+        self.pinned = False
+        self._new: list[tuple[int, Any]] = []
+        self._free: list[tuple[int, int]] = []
+        self._end = self._live = self._fresh = 0
+
+    def place(self, body: Any) -> Any:
+        """Return what a row is to have: the reference of a body, or the body."""
+        length = len(body)
+        if not self.least <= length <= _LENGTH or not self.growing:
+            return body
+        room = _room(length)
+        start = self._first(room)
+        self._fresh += room
+        self._new.append((start, body))
+        return start << _BITS | length
+
+    def write(self) -> None:
+        """Put on disk what was placed."""
+        if self._new:
+            for start, body in self._new:
+                self._write(start, body)
+            self._file.sync()
+
+    def written(self) -> None:
+        """Note that what was placed is referred to, on disk."""
+        self._new.clear()
+        if self._fresh * _BLOCK > _FRESH and self._fresh > self._live // _PART and not self.pinned:
+            self.look()
+
+    def read(self, reference: int) -> bytes:
+        """Read a body.
+
+        Raises:
+            ValueError: It is not there as it was written.
+        """
+        length = reference & _LENGTH
+        offset = (reference >> _BITS) * _BLOCK
+        data = self._file.read(offset, _HEAD.size + length)
+        body = data[_HEAD.size :]
+        if len(body) < length or _HEAD.unpack_from(data) != (zlib.crc32(body),):
+            raise ValueError(f"hub.bodies has no whole body at byte {offset:,}")
+        return body
+
+    def look(self) -> None:
+        """Look for free room, and cut the file behind its last body.
+
+        Raises:
+            ValueError: The file is shorter than that.
+        """
+        # A reference is never 0: the first block stays empty.
+        self._free, end, size = [], 1, 0
+        self._live = self._fresh = 0
+        for reference in self._found():
+            start, length = reference >> _BITS, reference & _LENGTH
+            if start > end:
+                self._free.append((end, start))
+            end = start + _room(length)
+            self._live += _room(length)
+            size = start * _BLOCK + _HEAD.size + length
+        self._end = end
+        if self._file.cut(size) < size:
+            raise ValueError(f"hub.bodies ends before byte {size:,}")
+
+    def move(self) -> None:
+        """Move bodies from the end of the file to free room before them, and cut it."""
+        self.look()
+        moved: dict[int, int] = {}
+        for reference in self._found()[: -_MOVED - 1 : -1]:
+            start = self._first(_room(reference & _LENGTH))
+            if start > reference >> _BITS:
+                break
+            self._write(start, self.read(reference))
+            moved[reference] = start << _BITS | reference & _LENGTH
+        if moved:
+            self._file.sync()
+            self._database.execute("BEGIN")
+            for table, row, reference in references(self._database):
+                if reference in moved:
+                    self._database.execute(_MOVE.format(table), (moved[reference], row))
+            self._database.execute("COMMIT")
+        self.look()
+
+    def _found(self) -> list[int]:
+        return sorted({reference for _, _, reference in references(self._database)})
+
+    def _write(self, start: int, body: Any) -> None:
+        self._file.write(start * _BLOCK, _HEAD.pack(zlib.crc32(body)))
+        self._file.write(start * _BLOCK + _HEAD.size, body)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _first(self, room: int) -> int:
+        """Take room for a body, the first that is large enough, or behind all others."""
+        for place, (start, end) in enumerate(self._free[:_TRIED]):
+            if end - start >= room:
+                self._free[place : place + 1] = [(start + room, end)] if end - start > room else []
+                return start
+        self._end += room
+        return self._end - room
+
+
+def references(database: Database) -> list[tuple[str, int, int]]:
+    """Return the rows that have a reference: the table, the number of the row, and the reference."""
+    return [
+        (table, row, reference) for table in LARGE for row, reference in database.execute(_REFERENCES.format(table))
+    ]
+
+
+def _room(length: int) -> int:
+    """The blocks of a body of some bytes."""
+    return -(-(_HEAD.size + length) // _BLOCK)
