@@ -47,7 +47,8 @@ def pipe(connection: LocalConnection, number: int, pieces: int) -> Pipe:
     """A pipe with so many pieces to send."""
     sender = Sender(Limits(), AtLimit.WAIT)
     sender.open(Limits(), None, None)
-    made = Pipe(Mock(drainers=[], waiters=[]), number, sender)
+    made = Pipe((Mock(drainers=[], waiters=[]), ""), connection, sender)
+    made.number = number
     made.connection = connection
     for _ in range(pieces):
         sender.accept(Batch([bytes(40_000)]))

@@ -108,9 +108,10 @@ async def test_bound_twice(style: Style, at_once: bool) -> None:
             await attach(two, connection, None)
         (pipe,) = exchange.pipes
         assert one.pipe is two.pipe is pipe
-        assert leave(one) is None
+        leave(one)
         assert exchange.pipes == [pipe]
-        assert leave(two) is not None
+        assert connection.words[-1]["word"] == "open"
+        leave(two)
         assert not exchange.pipes
         assert not connection.pipes
 
@@ -267,7 +268,8 @@ async def test_leaves() -> None:
         pipe.credited(3)
         assert connection.words[-1] == {"word": "end", "pipe": pipe.number}
         assert not connection.pipes
-        assert leave(subscription) is None
+        leave(subscription)
+        assert connection.words[-1] == {"word": "end", "pipe": pipe.number}
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,6 @@ async def test_two_trunks_to_one(style: Style) -> None:
         second.answer = {"elsewhere": pipe.number}
         assert await attach(two, second, None) is first
         assert exchange.pipes == [pipe]
-        assert second.words[0]["elsewhere"] == [pipe.number]
         assert not second.pipes
         assert one.up
         assert two.up
@@ -344,58 +345,75 @@ async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
 
 
 async def test_two_at_once_by_a_second_trunk() -> None:
-    """A queue does not join a new pipe before it is known whether it joins that of another connection, or that is lost."""
+    """Where two queues join by a second connection, and the first is lost meanwhile, both are attached to the lost pipe."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
         first, second = far(wiring), slow(wiring)
         await attach(Subscription(exchange, "Q"), first, None)
         (pipe,) = exchange.pipes
         second.hold()
-        second.answer |= {"elsewhere": pipe.number}
-        one, two = (asyncio.ensure_future(attach(Subscription(exchange, "Q"), second, None)) for _ in range(2))
-        await until(lambda: second.answers)
+        second.answer |= {"elsewhere": pipe.number, "lost": False}
+        joining = [asyncio.ensure_future(attach(Subscription(exchange, "Q"), second, None)) for _ in range(2)]
+        await until(lambda: len(second.answers) == 2)
         first.lose(PeerLost(None, ""), final=False)
         second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
-        second.answers[0].set_result(None)
-        with pytest.raises(PeerLost):
-            await one
-        await until(lambda: len(second.answers) == 2)
-        second.answers[1].set_result(None)
-        assert await two is second
+        for number in range(4):
+            await until(lambda number=number: len(second.answers) > number)  # type: ignore[misc]
+            second.answers[number].set_result(None)
+        assert await asyncio.gather(*joining) == [second, second]
         assert exchange.pipes == [pipe]
+        assert pipe.connection is second
 
 
-@pytest.mark.parametrize(("identity", "run", "style"), [(b"j", b"1", Style.DISTRIBUTE), (b"i", b"2", Style.DISTRIBUTE)])
-async def test_another_wiring_is_not_asked(identity: bytes, run: bytes, style: Style) -> None:
-    """Only a wiring that says to be the same run of the same one is asked for pipes by another connection."""
+@pytest.mark.parametrize(("identity", "run"), [(b"j", b"1"), (b"i", b"2")])
+async def test_another_wiring_is_not_believed(identity: bytes, run: bytes) -> None:
+    """Only a wiring that says to be the same run of the same one attaches a queue to a pipe of another connection."""
     async with Wiring() as wiring:
-        exchange = await wiring.create_exchange("E", style=style)
+        exchange = await wiring.create_exchange("E")
+        await attach(Subscription(exchange, "Q"), far(wiring), None)
+        (pipe,) = exchange.pipes
         other = Far(wiring._board, identity, run)
-        other.answer = far(wiring).answer
-        for connection in (far(wiring), other):
-            await attach(Subscription(exchange, "Q"), connection, None)
-        assert "elsewhere" not in other.words[0]
+        other.answer = {"elsewhere": pipe.number}
+        with pytest.raises(WiringError, match="'Q' has another pipe"):
+            await attach(Subscription(exchange, "Q"), other, None)
+        assert exchange.pipes == [pipe]
+        assert not other.pipes
+
+
+async def test_a_pipe_that_has_ended_here() -> None:
+    """The other end is told to end a pipe that is not known, once; then the queue is attached by a new one."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        connection = slow(wiring)
+        connection.hold()
+        connection.answer = {"elsewhere": 99}
+        joining = asyncio.ensure_future(attach(Subscription(exchange, "Q"), connection, None))
+        await until(lambda: connection.answers)
+        connection.answer = {"handle": 6, "messages": 3, "bytes": None}
+        connection.answers[0].set_result(None)
+        await until(lambda: len(connection.answers) == 2)
+        connection.answers[1].set_result(None)
+        assert await joining is connection
+        words = [(word["word"], word["pipe"]) for word in connection.words]
+        (pipe,) = exchange.pipes
+        assert words == [("open", pipe.number - 1), ("end", pipe.number - 1), ("end", 99), ("open", pipe.number)]
 
 
 async def test_two_trunks_at_once() -> None:
-    """A queue does not join over a second connection before it is known what becomes of the pipe over the first."""
+    """A queue joins over a second connection the pipe that is being opened over the first."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
         first, second = slow(wiring), far(wiring)
         first.hold()
         opening = asyncio.ensure_future(attach(Subscription(exchange, "Q"), first, None))
         await until(lambda: first.answers)
-        (pipe,) = exchange.opening
-        second.answer = {"elsewhere": pipe.number}
+        second.answer = {"elsewhere": first.words[0]["pipe"], "lost": False}
         joining = asyncio.ensure_future(attach(Subscription(exchange, "Q"), second, None))
-        await asyncio.sleep(0)
-        assert not hasattr(second, "words")
-        first.answers[0].set_result(None)
-        assert await opening is first
-        await until(lambda: len(first.answers) == 2)
-        first.answers[1].set_result(None)
-        assert await joining is first
-        assert exchange.pipes == [pipe]
+        for number in range(2):
+            await until(lambda number=number: len(first.answers) > number)  # type: ignore[misc]
+            first.answers[number].set_result(None)
+        assert await opening is await joining is first
+        assert len(exchange.pipes) == 1
 
 
 async def test_lost_at_the_other_end_alone() -> None:

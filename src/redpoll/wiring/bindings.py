@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from redpoll.errors import Closed, NameTaken, RedpollError, UnknownName, WiringError
+from redpoll.errors import Closed, NameTaken, PeerLost, RedpollError, UnknownName, WiringError
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import KEPT, Board
 from redpoll.wiring.connection import Answer, Connection, Subscription
@@ -357,21 +357,6 @@ class Bindings:
             raise Closed("binding")
         return {}
 
-    async def _attach_again(self, subscription: Subscription, asker: Connection) -> None:
-        """Attach a subscription to the connection that requested it, since the connection that carried it is lost."""
-        key = subscription.exchange.name, subscription.queue
-        pause = FIRST_PAUSE
-        while asker.up and asker.subscriptions.get(key) is subscription and not subscription.up:
-            try:
-                async with asker.turn:
-                    await attach(subscription, asker, _PATIENCE)
-            except RedpollError:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LAST_PAUSE)
-            else:
-                if asker.subscriptions.get(key) is not subscription:
-                    leave(subscription)
-
     async def _take_back(self, connection: Connection, exchange: str, queue: str) -> Subscription | None:
         """Return the kept subscription of a former request of the same queue, by its owner's identity or the queue's name."""
         for kept in list(self._kept.get((exchange, queue), ())):
@@ -401,10 +386,20 @@ class Bindings:
 
     def _connection_lost(self, connection: Connection, final: bool) -> None:
         """Keep the requests of a lost connection for a time, or end them if the other wiring closed."""
-        for pipe in () if final else list(connection.pipes.values()):
+        error = refusal(PeerLost(None, "the connection that carried it is lost"))
+        for pipe in () if final else connection.pipes.values():
             for subscription in pipe.bound:
-                if subscription.asker not in (None, connection):
-                    self._start(self._attach_again(subscription, subscription.asker))
+                asker = subscription.asker
+                if asker is not None and asker is not connection and asker.up:
+                    # It is there over another connection, and asks again.
+                    asker.tell(
+                        {
+                            "word": "unwired",
+                            "exchange": subscription.exchange.name,
+                            "queue": subscription.queue,
+                            **error,
+                        }
+                    )
         for names, subscription in connection.subscriptions.items():
             self._keep(connection, final, names, subscription, partial(leave, subscription))
         connection.subscriptions.clear()

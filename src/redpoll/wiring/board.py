@@ -282,6 +282,7 @@ class Board:
         self.incoming.lose(connection, final=final)
         self.lost(connection, final)
         connection.pipes.clear()
+        connection.outgoing.clear()
 
     def describe(self, *, everything: bool = True) -> dict[str, Any]:
         """Describe exchanges and queues as plain data; LOCAL names, here and at other ends, only with `everything`."""

@@ -55,7 +55,6 @@ class _Exchange(Protocol):
     at_limit: AtLimit
     closed: bool
     pipes: list[Pipe]
-    opening: dict[Pipe, asyncio.Event]
     drainers: Waiters
 
     def stage_out(self) -> None: ...
@@ -90,6 +89,7 @@ class Subscription:
         base: The number before which the queue's owner had taken all messages when the pipe was lost.
         up: True while the queue's owner has the pipe open.
         asker: The connection over which the queue's owner requested it; None if it did not.
+        key: Identifies its pipe among those of one connection: the queues of an exchange that distributes share one.
     """
 
     def __init__(self, exchange: _Exchange, queue: str) -> None:
@@ -100,35 +100,36 @@ class Subscription:
         self.base = 0
         self.up = False
         self.asker: Connection | None = None
+        self.key = exchange, queue if exchange.style is Style.BALANCE else ""
 
 
 class Pipe:
     """A pipe, at the exchange's end.
 
     Attributes:
+        key: The key of its subscriptions.
         exchange: The exchange.
         number: Its number at both ends, in one run of its owner.
         sender: Its sending half.
         connection: The connection that carries it; None while that is lost.
-        carrier: The connection that carries it, or carried it last; None before the first one.
+        carrier: The connection that carries it, or carried it last, or over which it is opened first.
+        opened: True once the other end has opened it.
         handle: Its handle at the other end.
         subscriptions: Its queues by name, each with the subscriptions of all bindings that have it.
-        disputed: True if the other end was asked on opening whether another pipe leads there.
         ending: True while it only sends waiting messages.
     """
 
-    def __init__(self, exchange: _Exchange, number: int, sender: Sender) -> None:
-        self.exchange = exchange
-        self.number = number
+    def __init__(self, key: tuple[_Exchange, str], carrier: Connection, sender: Sender) -> None:
+        self.key = key
+        self.exchange = key[0]
+        self.number = carrier.board.next_number()
         self.sender = sender
         self.connection: Connection | None = None
-        self.carrier: Connection | None = None
-        self.disputed = False
+        self.carrier = carrier
+        self.opened = False
         self.handle = 0
         self.subscriptions: dict[str, list[Subscription]] = {}
         self.ending = False
-        #: Name of its queue, if its exchange balances.
-        self.queue = ""
         #: Subscriptions for which it is being opened.
         self.opening: list[Subscription] = []
         #: Name of the queue that left last.
@@ -162,10 +163,6 @@ class Pipe:
     def queues(self) -> tuple[str, ...]:
         """The names of the queues that received the messages sent: its receivers, or the queue that left last."""
         return tuple(self.subscriptions) or self._left or tuple(each.queue for each in self.opening)
-
-    def led_where(self, connection: Connection) -> bool:
-        """Return True if it led to the wiring to which a connection leads."""
-        return self.carrier is not None and self.carrier.leads_where(connection)
 
     def leads_to(self, queue: str) -> bool:
         """Return whether it brings messages to a queue, or is being opened for it."""
@@ -319,8 +316,8 @@ class Connection(ABC):
         self.up = True
         self.pipes: dict[int, Pipe] = {}
         self.incoming: dict[int, IncomingPipe] = {}
-        #: Pipes of exchanges that balance, by exchange and queue.
-        self.balanced: dict[tuple[_Exchange, str], Pipe] = {}
+        #: Pipes by the keys of their subscriptions.
+        self.outgoing: dict[tuple[_Exchange, str], Pipe] = {}
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         #: Limits the bindings established over it at a time.
         self.turn = asyncio.Semaphore(AT_ONCE)
@@ -437,11 +434,15 @@ class Connection(ABC):
 
     def end(self, pipe: Pipe) -> None:
         """Close a pipe."""
-        self.pipes.pop(pipe.number, None)
-        if self.balanced.get((pipe.exchange, pipe.queue)) is pipe:
-            del self.balanced[pipe.exchange, pipe.queue]
+        self.forget(pipe)
         if self.up:
             self.tell({"word": "end", "pipe": pipe.number})
+
+    def forget(self, pipe: Pipe) -> None:
+        """Forget a pipe."""
+        self.pipes.pop(pipe.number, None)
+        if self.outgoing.get(pipe.key) is pipe:
+            del self.outgoing[pipe.key]
 
     # From the other end
 

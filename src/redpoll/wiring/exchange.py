@@ -101,8 +101,7 @@ class Exchange:
         self._waits = at_limit is AtLimit.WAIT or at_limit is AtLimit.REFUSE
         #: Its pipes, including lost ones that are kept.
         self.pipes: list[Pipe] = []
-        #: Pipes being opened for the first time; lost pipes with waiting messages.
-        self.opening: dict[Pipe, asyncio.Event] = {}
+        #: Lost pipes with waiting messages.
         self.stranded: dict[Pipe, None] = {}
         self._next = 0
         self.waiters = Waiters()

@@ -94,7 +94,7 @@ class IncomingPipes:
         ]
         connections = (each.connection for each in claimed if each not in strange)
         holders = frozenset(each for each in connections if each not in (None, connection))
-        if not strange and (not holders or self._elsewhere(connection, word, exchange) is not None):
+        if not strange and (not holders or self._elsewhere(connection, number, key, queue) is not None):
             return None
         return _Claims(holders, strange, any(each.connection is not None for each in strange))
 
@@ -114,11 +114,10 @@ class IncomingPipes:
             raise ProtocolError(f"numbers of messages are 0 to {_MESSAGES}, those of pipes 0 to {_PIPES}")
         is_global = field(word, "is_global", bool)
         key = _key(connection, exchange, is_global)
-        elsewhere = self._elsewhere(connection, word, exchange)
+        elsewhere = self._elsewhere(connection, number, key, queue)
         if elsewhere is not None:
             # The connection may be lost at this end alone: the other end is to reopen the pipe over this one.
-            lost = self._pipes[connection.run, elsewhere].connection is None
-            return {"elsewhere": elsewhere, "lost": True} if lost else {"elsewhere": elsewhere}
+            return {"elsewhere": elsewhere.number, "lost": elsewhere.connection is None}
         known = self._pipes.get((connection.run, number))
         pipe = known
         if pipe is None:
@@ -152,15 +151,14 @@ class IncomingPipes:
             answer["expected"], answer["taken"] = receiver.expected, receiver.tell()
         return answer
 
-    def _elsewhere(self, connection: Connection, word: dict[str, Any], exchange: str) -> int | None:
-        """Return the number of the other end's pipe over another connection that leads here; None if there is none."""
-        numbers = word.get("elsewhere")
-        for number in numbers if isinstance(numbers, list | tuple) else ():
-            pipe = self._pipes.get((connection.run, number)) if type(number) is int else None
-            if pipe is None or pipe.identity != connection.identity:
-                continue
-            if pipe.receiver.exchange == exchange:
-                return pipe.number
+    def _elsewhere(
+        self, connection: Connection, number: int, key: tuple[str, ...], queue: Queue
+    ) -> IncomingPipe | None:
+        """Return another pipe of the same run by which a queue has an exchange: of another connection, or lost."""
+        for pipe in self._owners(key, queue):
+            same = (pipe.run, pipe.identity) == (connection.run, connection.identity) and pipe.number != number
+            if same and pipe.connection is not connection and pipe.receiver.sources[queue.name].stop is None:
+                return pipe
         return None
 
     def _limits_of(self, pipe: IncomingPipe) -> Limits:
