@@ -95,13 +95,13 @@ async def test_local(wiring: Wiring) -> None:
 
 
 async def test_lost(wiring: Wiring) -> None:
-    """One that is lost says so to those who watch it, once, and answers nothing."""
+    """One that is lost says so to its wiring, once, and answers nothing."""
     connection = LocalConnection(wiring._board, b"", b"")
     told: list[object] = []
-    connection.watchers[told.append] = None
+    wiring._board.lost = lambda *what: told.append(what)
     error = PeerLost(None, "gone")
     connection.lose(error, final=True)
     connection.lose(error, final=True)
-    assert told == [error]
+    assert told == [(connection, error, True)]
     with pytest.raises(PeerLost):
         await connection.request({"word": "describe"})

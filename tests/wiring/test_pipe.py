@@ -14,10 +14,10 @@ from redpoll.wiring.sender import Sender
 def make(**more: Any) -> tuple[Pipe, Mock, Mock]:
     """A pipe that is open, its connection and its exchange."""
     exchange = Mock(drainers=[], style=Style.BALANCE)
+    connection = Mock(writable=True, **more)
     sender = Sender(Limits(messages=4, resume=0.25), AtLimit.WAIT)
     sender.open(Limits(messages=2), None, None)
-    pipe = Pipe(exchange, 1, sender)
-    connection = Mock(writable=True, **more)
+    pipe = Pipe((exchange, "Q"), connection, sender)
     pipe.connection = connection
     return pipe, connection, exchange
 

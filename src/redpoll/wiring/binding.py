@@ -13,10 +13,6 @@ from redpoll.wiring.waiting import Waiters
 __all__ = ["Binding"]
 
 
-def _nobody(_: RedpollError) -> None:
-    pass
-
-
 class Binding:
     """One exchange bound to one queue. It lasts until `unbind`, or until its wiring closes.
 
@@ -34,8 +30,6 @@ class Binding:
         self.last_error: RedpollError | None = None
         #: The other end that it depends on, while it is up.
         self.connection: Connection | None = None
-        #: Called by the connection when that is lost.
-        self.watcher: Callable[[RedpollError], object] = _nobody
         #: The queue's subscription to the exchange, at the exchange's end.
         self.subscription: Subscription | None = None
         self.ended = False

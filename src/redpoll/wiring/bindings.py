@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from redpoll.errors import Closed, NameTaken, PeerLost, RedpollError, UnknownName, WiringError
+from redpoll.errors import Closed, NameTaken, RedpollError, UnknownName, WiringError
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import KEPT, Board
 from redpoll.wiring.connection import Answer, Connection, Subscription
@@ -36,16 +36,6 @@ AT_A_TIME = 100
 _PATIENCE = 10.0
 
 
-class _Kept:
-    """A request of a wiring that is gone: a subscription of its own queue, or, with None, a binding of two other names."""
-
-    def __init__(self, subscription: Subscription | None, identity: bytes, end: Callable[[], object]) -> None:
-        self.subscription = subscription
-        self.identity = identity
-        self.end = end
-        self.timer: asyncio.TimerHandle
-
-
 class Bindings:
     """The bindings of one wiring.
 
@@ -62,8 +52,8 @@ class Bindings:
         self._about: dict[tuple[Kind, str], dict[Binding, None]] = {}
         #: Bindings whose names are not watched, since the maximum of watches is reached.
         self._unwatched: dict[Binding, None] = {}
-        #: Requests of wirings that are gone, kept for a time, by the names of exchange and queue.
-        self._kept: dict[tuple[str, str], dict[_Kept, None]] = {}
+        #: Lost connections whose requests are kept for a time.
+        self._lost: dict[Connection, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._turns = Turns(board.loop, AT_A_TIME)
@@ -193,7 +183,7 @@ class Bindings:
                 await asyncio.gather(task, return_exceptions=True)
         finally:
             # Also where this is cancelled: nobody could end it any more, and its exchange would keep messages for it.
-            connection = self._unwatch(binding)
+            connection, binding.connection = binding.connection, None
             subscription, binding.subscription = binding.subscription, None
             binding.attempts.wake_all()
             if subscription is not None:
@@ -225,8 +215,6 @@ class Bindings:
                 else:
                     if connection.up:
                         binding.wired(connection)
-                        binding.watcher = partial(self._down, binding, connection)
-                        connection.watchers[binding.watcher] = None
                         self._board.events.tell("pipe_up", binding)
                         return
                 finally:
@@ -279,7 +267,7 @@ class Bindings:
         """Mark a binding as lost, as its other end is gone, and retry."""
         if binding.connection is not connection or binding.ended:
             return
-        self._unwatch(binding)
+        binding.connection = None
         binding.last_error = error
         for holder in binding.holders:
             if holder is not None and holder.up:
@@ -287,14 +275,6 @@ class Bindings:
         self._board.events.tell("pipe_lost", binding, binding.last_error)
         if binding.task is None and not self._closed:
             self._begin(binding)
-
-    @staticmethod
-    def _unwatch(binding: Binding) -> Connection | None:
-        """Detach a binding from its connection; return the connection."""
-        connection, binding.connection = binding.connection, None
-        if connection is not None:
-            connection.watchers.pop(binding.watcher, None)
-        return connection
 
     def _unwired(self, kind: Kind, exchange: str, queue: str) -> None:
         binding = self.bindings.get((exchange, queue))
@@ -358,20 +338,21 @@ class Bindings:
         return {}
 
     async def _take_back(self, connection: Connection, exchange: str, queue: str) -> Subscription | None:
-        """Return the kept subscription of a former request of the same queue, by its owner's identity or the queue's name."""
-        for kept in list(self._kept.get((exchange, queue), ())):
-            subscription = kept.subscription
+        """Return the subscription that a lost connection left, by its identity or the queue's name."""
+        key = exchange, queue
+        for lost in list(self._lost):
+            subscription = lost.subscriptions.get(key)
             if subscription is None or subscription.up:
                 continue
-            if kept.identity != connection.identity:
+            if lost.identity != connection.identity:
                 if not subscription.is_global:
                     continue
                 try:
                     await self._board.check_heir(connection, "queue", queue, live=False)
                 except NameTaken:
                     continue
-            if self._forget((exchange, queue), kept):
-                return subscription
+            if lost.subscriptions.get(key) is subscription:
+                return lost.subscriptions.pop(key)
         return None
 
     async def _asked_to_end(self, connection: Connection, word: dict[str, Any]) -> Answer:
@@ -384,59 +365,31 @@ class Bindings:
             await self._release(binding, connection)
         return {}
 
-    def _connection_lost(self, connection: Connection, final: bool) -> None:
-        """Keep the requests of a lost connection for a time, or end them if the other wiring closed."""
-        error = refusal(PeerLost(None, "the connection that carried it is lost"))
+    def _connection_lost(self, connection: Connection, error: RedpollError, final: bool) -> None:
+        """Keep the requests of a lost connection for a time, or end them if the other wiring closed; retry own bindings."""
         for pipe in () if final else connection.pipes.values():
             for subscription in pipe.bound:
                 asker = subscription.asker
                 if asker is not None and asker is not connection and asker.up:
                     # It is there over another connection, and asks again.
-                    asker.tell(
-                        {
-                            "word": "unwired",
-                            "exchange": subscription.exchange.name,
-                            "queue": subscription.queue,
-                            **error,
-                        }
-                    )
-        for names, subscription in connection.subscriptions.items():
-            self._keep(connection, final, names, subscription, partial(leave, subscription))
+                    names = {"exchange": subscription.exchange.name, "queue": subscription.queue}
+                    asker.tell({"word": "unwired", **names, **refusal(error)})
+        if final or self._closed:
+            self._end_requests(connection)
+        else:
+            self._lost[connection] = self._board.loop.call_later(KEPT, self._end_requests, connection)
+        for binding in list(self.bindings.values()):
+            self._down(binding, connection, error)
+
+    def _end_requests(self, connection: Connection) -> None:
+        """End what another wiring requested over a connection."""
+        self._lost.pop(connection, None)
+        for subscription in connection.subscriptions.values():
+            leave(subscription)
         connection.subscriptions.clear()
         for binding in list(self.bindings.values()):
             if connection in binding.holders:
-                names = binding.exchange, binding.queue
-                self._keep(connection, final, names, None, partial(self._let_go, binding, connection))
-
-    def _keep(
-        self,
-        connection: Connection,
-        final: bool,
-        names: tuple[str, str],
-        subscription: Subscription | None,
-        end: Callable[[], object],
-    ) -> None:
-        if final:
-            end()
-            return
-        kept = _Kept(subscription, connection.identity, end)
-        kept.timer = self._board.loop.call_later(KEPT, self._expired, names, kept)
-        self._kept.setdefault(names, {})[kept] = None
-
-    def _expired(self, names: tuple[str, str], kept: _Kept) -> None:
-        self._forget(names, kept)
-        kept.end()
-
-    def _forget(self, names: tuple[str, str], kept: _Kept) -> bool:
-        """Stop keeping a request; return True if it was kept."""
-        known = self._kept.get(names, {})
-        if kept not in known:
-            return False
-        kept.timer.cancel()
-        del known[kept]
-        if not known:
-            del self._kept[names]
-        return True
+                self._let_go(binding, connection)
 
     def _let_go(self, binding: Binding, holder: Connection) -> None:
         self._start(self._release(binding, holder))
@@ -449,9 +402,9 @@ class Bindings:
     async def close(self) -> None:
         """End all bindings."""
         self._closed = True
-        for kept in [kept for known in self._kept.values() for kept in known]:
-            kept.timer.cancel()
-        self._kept.clear()
+        for timer in self._lost.values():
+            timer.cancel()
+        self._lost.clear()
         # The other ends need no request: this wiring has said goodbye, and they may not answer.
         tasks = [*self._tasks, *self._board.tasks]
         for task in tasks:
@@ -462,7 +415,7 @@ class Bindings:
             if binding.task is not None:
                 binding.task.cancel()
                 tasks.append(binding.task)
-            self._unwatch(binding)
+            binding.connection = None
             binding.attempts.wake_all()
         self.bindings.clear()
         self._about.clear()

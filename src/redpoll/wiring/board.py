@@ -69,8 +69,8 @@ class Board:
         self.tasks: set[asyncio.Task[None]] = set()
         #: Address at which others reach this wiring, as text; None if it cannot be reached.
         self.address: str | None = None
-        #: Called with a lost connection, and True if its other end closed for good.
-        self.lost: Callable[[Connection, bool], object]
+        #: Called with a lost connection, the reason, and True if its other end closed for good.
+        self.lost: Callable[[Connection, RedpollError, bool], object]
         #: Called with "exchange" or "queue" when that end of a pipe was deleted, and the names of both.
         self.unwired: Callable[[Kind, str, str], object]
         #: Returns the identity of a name's owner as others see it; None if it is not known.
@@ -271,7 +271,7 @@ class Board:
 
     # Trunks
 
-    def connection_lost(self, connection: Connection, *, final: bool) -> None:
+    def connection_lost(self, connection: Connection, error: RedpollError, *, final: bool) -> None:
         """Handle the loss of a connection: its pipes wait, or end."""
         for pipe in list(connection.pipes.values()):
             queues, unconfirmed = pipe.queues, pipe.sender.unconfirmed
@@ -280,7 +280,7 @@ class Board:
         for exchange in dict.fromkeys(pipe.exchange for pipe in connection.pipes.values()):
             exchange.pipe_changed()
         self.incoming.lose(connection, final=final)
-        self.lost(connection, final)
+        self.lost(connection, error, final)
         connection.pipes.clear()
         connection.outgoing.clear()
 

@@ -75,7 +75,7 @@ class _Owner(Protocol):
     next_number: Callable[[], int]
 
     def hear(self, connection: Connection, word: dict[str, Any]) -> Answer | Awaitable[Answer]: ...
-    def connection_lost(self, connection: Connection, *, final: bool) -> None: ...
+    def connection_lost(self, connection: Connection, error: RedpollError, *, final: bool) -> None: ...
 
 
 class Subscription:
@@ -321,8 +321,6 @@ class Connection(ABC):
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         #: Limits the bindings established over it at a time.
         self.turn = asyncio.Semaphore(AT_ONCE)
-        #: Functions called with the error when it is lost.
-        self.watchers: dict[Callable[[RedpollError], object], None] = {}
         self._waiting_writable: deque[Pipe] = deque()
         #: True if `pump` will be called.
         self._called = False
@@ -495,10 +493,7 @@ class Connection(ABC):
             same.remove(self)
             if not same:
                 del self.board.connections[self.identity, self.run]
-        self.board.connection_lost(self, final=final)
-        watchers, self.watchers = self.watchers, {}
-        for watcher in watchers:
-            watcher(error)
+        self.board.connection_lost(self, error, final=final)
 
 
 class DirectConnection(Connection):

@@ -128,6 +128,8 @@ class ProcessConnection(DirectConnection):
     def __init__(self, own: Neighbour, other: Neighbour) -> None:
         self._own = own
         self._other = other
+        #: Calls that wait for answers.
+        self._asking: set[asyncio.Future[Answer]] = set()
         super().__init__(own.board, other.board.identity, other.board.run)
 
     def enter(self) -> None:
@@ -150,8 +152,7 @@ class ProcessConnection(DirectConnection):
         def reply(answer: Answer) -> None:
             own.post(_settle, (answered, answer))
 
-        lost = partial(_settle, answered)
-        self.watchers[lost] = None
+        self._asking.add(answered)
         try:
             self.post(self.twin.hear, word, reply)
             async with asyncio.timeout(timeout):
@@ -159,7 +160,7 @@ class ProcessConnection(DirectConnection):
         except TimeoutError:
             raise PeerLost(self.place, f"no answer in {timeout:g} s") from None
         finally:
-            self.watchers.pop(lost, None)
+            self._asking.discard(answered)
 
     def hear(self, word: dict[str, Any], reply: Callable[[Answer], object]) -> None:
         """Handle a word of the other end."""
@@ -178,6 +179,8 @@ class ProcessConnection(DirectConnection):
         """Handle the end of the other wiring."""
         self._own.forget(self)
         super().lose(error, final=final)
+        for answered in self._asking:
+            _settle(answered, error)
 
     def lose_soon(self, taken: list[tuple[int, int]]) -> None:
         """Note, on the other end's thread, that it has closed, and what it had taken."""
