@@ -78,7 +78,7 @@ async def test_closing_waits_for_nobody_who_does_not_answer() -> None:
         await asyncio.Event().wait()
 
     silent = asyncio.create_task(ask())
-    wiring._bindings._tasks.add(silent)
+    wiring._board.tasks.add(silent)
     async with asyncio.timeout(PATIENCE):
         await wiring.close(0)
     assert silent.cancelled()
@@ -235,7 +235,7 @@ async def test_cancelled() -> None:
             await first
         assert not wiring.bindings
         first, second = (asyncio.ensure_future(wiring.bind("E", "Q", wait=None)) for _ in range(2))
-        await until(lambda: len(wiring.bindings[0].asking) == 2 if wiring.bindings else False)
+        await until(lambda: wiring.bindings[0].callers == 2 if wiring.bindings else False)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
@@ -309,7 +309,7 @@ async def test_what_a_third_does_not_see_later(monkeypatch: pytest.MonkeyPatch) 
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
         exchange = await a.create_exchange("E", scope=GLOBAL)
         asked = asyncio.create_task(b.bind("E", "Q", wait=0))
-        await until(lambda: "E" in {key[0] for key in a._bindings.bindings})
+        await until(lambda: ("queue", "Q") in a._resolver._asked)
         await a.create_queue("Q")
         with pytest.raises(RedpollError):
             await asked

@@ -39,10 +39,10 @@ class Binding:
         self.retry_now = asyncio.Event()
         #: Calls that wait for the end of the next attempt.
         self.attempts = Waiters()
-        #: The wirings that requested it: this one (None), and others.
-        self.holders: set[Connection | None] = set()
-        #: Those that wait for it to be up, once per wait.
-        self.asking: list[Connection | None] = []
+        #: Identity of the queue's owner, if the exchange is another wiring's.
+        self.queue_owner: bytes | None = None
+        #: Number of calls that wait for it to be up.
+        self.callers = 0
         #: Functions that end its watches in the directory.
         self.watches: list[Callable[[], object]] = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from redpoll.wiring.board import KEPT, Board
 from redpoll.wiring.connection import Answer, Connection, Subscription
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.names import Scope, check_name
-from redpoll.wiring.protocol import check_answer, field, refusal
+from redpoll.wiring.protocol import check_answer, field
 from redpoll.wiring.resolver import Resolver
 from redpoll.wiring.subscribing import attach, leave
 from redpoll.wiring.waiting import Turns
@@ -54,7 +53,6 @@ class Bindings:
         self._unwatched: dict[Binding, None] = {}
         #: Lost connections whose requests are kept for a time.
         self._lost: dict[Connection, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._turns = Turns(board.loop, AT_A_TIME)
         board.lost = self._connection_lost
@@ -63,9 +61,7 @@ class Bindings:
 
     # For the wiring
 
-    async def bind(
-        self, exchange: str, queue: str, wait: float | None, patience: float, holder: Connection | None = None
-    ) -> Binding:
+    async def bind(self, exchange: str, queue: str, wait: float | None, patience: float) -> Binding:
         """Bind an exchange to a queue; done when messages flow.
 
         Args:
@@ -73,7 +69,6 @@ class Bindings:
             queue: The name of the queue.
             wait: Seconds for the names and their owners to appear; None is no limit, 0 looks them up once.
             patience: Seconds for one lookup.
-            holder: The other wiring that requested it; None for this one.
         """
         if self._closed:
             raise Closed("wiring")
@@ -88,16 +83,15 @@ class Bindings:
             self.bindings[key] = binding
             for about in _names(binding):
                 self._about.setdefault(about, {})[binding] = None
-        binding.holders.add(holder)
-        binding.asking.append(holder)
+        binding.callers += 1
         try:
             await self._first(binding, wait, patience)
         except BaseException:
-            if binding.state == "connecting" and binding.asking.count(holder) == 1:
-                await self._release(binding, holder)
+            if binding.state == "connecting" and binding.callers == 1:
+                await self.unbind(binding)
             raise
         finally:
-            binding.asking.remove(holder)
+            binding.callers -= 1
         return binding
 
     def _watch_names(self, binding: Binding) -> None:
@@ -142,10 +136,10 @@ class Bindings:
         """Handle a change of the owner of one of its names: retry at once, or leave the former owner."""
         binding.retry_now.set()
         connection = binding.connection
-        about = "queue" if binding.subscription is not None else "exchange"
-        if connection is None or identity is None or kind != about or connection.sees_process:
+        if connection is None or identity is None or connection.sees_process:
             return
-        if connection.identity != identity:
+        is_other_end = (kind == "queue") is (binding.subscription is not None)
+        if identity != (connection.identity if is_other_end else binding.queue_owner or identity):
             # The former owner may still be there without the name.
             self._down(binding, connection, UnknownName(kind, getattr(binding, kind)))
 
@@ -156,11 +150,7 @@ class Bindings:
 
     async def unbind(self, binding: Binding) -> None:
         """End a binding of this wiring."""
-        await self._release(binding, None)
-
-    async def _release(self, binding: Binding, holder: Connection | None) -> None:
-        binding.holders.discard(holder)
-        if binding.holders or binding.ended:
+        if binding.ended:
             return
         binding.ended = True
         if self.bindings.get((binding.exchange, binding.queue)) is binding:
@@ -232,9 +222,7 @@ class Bindings:
         board = self._board
         exchange = board.exchanges.get(binding.exchange)
         if exchange is not None:
-            # A wiring of another process cannot bind, by way of this one, a name that it does not see itself.
-            far = not any(holder is None or holder.sees_process for holder in binding.holders)
-            connection = await self._resolver.find("queue", binding.queue, is_global=far)
+            connection = await self._resolver.find("queue", binding.queue)
             subscription = binding.subscription
             if subscription is None or subscription.exchange is not exchange:
                 subscription = binding.subscription = Subscription(exchange, binding.queue)
@@ -251,7 +239,8 @@ class Bindings:
         board.expected[key] += 1
         try:
             async with connection.turn:
-                await connection.request({"word": "bind", **names, **here}, _PATIENCE)
+                answer = await connection.request({"word": "bind", **names, **here}, _PATIENCE)
+            binding.queue_owner = answer.get("owner")
         except BaseException as error:
             if not isinstance(error, WiringError) and connection.up:
                 # The owner may have carried it out nevertheless.
@@ -269,23 +258,14 @@ class Bindings:
             return
         binding.connection = None
         binding.last_error = error
-        for holder in binding.holders:
-            if holder is not None and holder.up:
-                holder.tell({"word": "unwired", "exchange": binding.exchange, "queue": binding.queue, **refusal(error)})
         self._board.events.tell("pipe_lost", binding, binding.last_error)
         if binding.task is None and not self._closed:
             self._begin(binding)
 
     def _unwired(self, kind: Kind, exchange: str, queue: str) -> None:
         binding = self.bindings.get((exchange, queue))
-        if binding is None:
-            return
-        if binding.connection is not None:
+        if binding is not None and binding.connection is not None:
             self._down(binding, binding.connection, UnknownName(kind, getattr(binding, kind)))
-        if kind == "exchange":
-            # Other wirings were told, and ask the next owner.
-            for holder in [each for each in binding.holders if each is not None]:
-                self._let_go(binding, holder)
 
     def _told(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Retry a binding: the owner of its exchange has lost the other wiring's queue."""
@@ -300,42 +280,45 @@ class Bindings:
     # Requests of other wirings
 
     async def _asked(self, connection: Connection, word: dict[str, Any]) -> Answer:
-        """Bind an exchange of this wiring at the request of another wiring."""
+        """Bind an exchange of this wiring at the request of another wiring, which tries again if the pipe is lost."""
         board = self._board
         name = check_name("exchange", word.get("exchange"))
         queue = check_name("queue", word.get("queue"))
         exchange = board.visible_exchange(connection, name)
+        target, is_global = connection, field(word, "is_global", bool)
         if not field(word, "here", bool):
             if queue in board.queues:
                 board.visible_queue(connection, queue, name)
-            await self.bind(name, queue, 0, _PATIENCE, connection)
-            return {}
+            # A wiring of another process cannot bind, by way of this one, a name that it does not see itself.
+            target = await self._resolver.find("queue", queue, is_global=not connection.sees_process)
+            is_global = not target.sees_process
         key = name, queue
-        if key not in connection.subscriptions and len(connection.subscriptions) >= MAX_SUBSCRIPTIONS:
+        requests = connection.subscriptions
+        if key not in requests and len(requests) >= MAX_SUBSCRIPTIONS:
             raise WiringError(f"too many queues of this wiring are bound: the limit is {MAX_SUBSCRIPTIONS:,}")
-        is_global = field(word, "is_global", bool)
-        subscription = connection.subscriptions.get(key)
+        subscription = requests.get(key)
         new = subscription is None or subscription.exchange is not exchange
         if subscription is None or new:
-            subscription = connection.subscriptions[key] = Subscription(exchange, queue)
+            subscription = requests[key] = Subscription(exchange, queue)
         try:
-            former = await self._take_back(connection, name, queue) if new else None
+            former = await self._take_back(target, name, queue) if new else None
             if former is not None and former.exchange is exchange:
-                if connection.subscriptions.get(key) is subscription:
-                    connection.subscriptions[key] = former
+                if requests.get(key) is subscription:
+                    requests[key] = former
                 subscription = former
             subscription.is_global = is_global
             subscription.asker = connection
-            await attach(subscription, connection, _PATIENCE)
+            # Without a turn: the other wiring took one for its request.
+            await attach(subscription, target, _PATIENCE)
         except BaseException:
-            if subscription.pipe is None and connection.subscriptions.get(key) is subscription:
-                del connection.subscriptions[key]
+            if subscription.pipe is None and requests.get(key) is subscription:
+                del requests[key]
             raise
-        if connection.subscriptions.get(key) is not subscription:
+        if requests.get(key) is not subscription:
             # The request was withdrawn meanwhile.
             leave(subscription)
             raise Closed("binding")
-        return {}
+        return {"owner": target.identity}
 
     async def _take_back(self, connection: Connection, exchange: str, queue: str) -> Subscription | None:
         """Return the subscription that a lost connection left, by its identity or the queue's name."""
@@ -355,25 +338,18 @@ class Bindings:
                 return lost.subscriptions.pop(key)
         return None
 
-    async def _asked_to_end(self, connection: Connection, word: dict[str, Any]) -> Answer:
-        key = field(word, "exchange", str), field(word, "queue", str)
-        subscription = connection.subscriptions.pop(key, None)
+    @staticmethod
+    def _asked_to_end(connection: Connection, word: dict[str, Any]) -> Answer:
+        subscription = connection.subscriptions.pop((field(word, "exchange", str), field(word, "queue", str)), None)
         if subscription is not None:
             leave(subscription)
-        binding = self.bindings.get(key)
-        if binding is not None:
-            await self._release(binding, connection)
         return {}
 
     def _connection_lost(self, connection: Connection, error: RedpollError, final: bool) -> None:
         """Keep the requests of a lost connection for a time, or end them if the other wiring closed; retry own bindings."""
-        for pipe in () if final else connection.pipes.values():
+        for pipe in connection.pipes.values():
             for subscription in pipe.bound:
-                asker = subscription.asker
-                if asker is not None and asker is not connection and asker.up:
-                    # It is there over another connection, and asks again.
-                    names = {"exchange": subscription.exchange.name, "queue": subscription.queue}
-                    asker.tell({"word": "unwired", **names, **refusal(error)})
+                subscription.tell_asker(connection, error)
         if final or self._closed:
             self._end_requests(connection)
         else:
@@ -387,17 +363,6 @@ class Bindings:
         for subscription in connection.subscriptions.values():
             leave(subscription)
         connection.subscriptions.clear()
-        for binding in list(self.bindings.values()):
-            if connection in binding.holders:
-                self._let_go(binding, connection)
-
-    def _let_go(self, binding: Binding, holder: Connection) -> None:
-        self._start(self._release(binding, holder))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._board.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """End all bindings."""
@@ -406,7 +371,7 @@ class Bindings:
             timer.cancel()
         self._lost.clear()
         # The other ends need no request: this wiring has said goodbye, and they may not answer.
-        tasks = [*self._tasks, *self._board.tasks]
+        tasks = list(self._board.tasks)
         for task in tasks:
             task.cancel()
         for binding in self.bindings.values():

@@ -126,12 +126,14 @@ class Board:
             del self.exchanges[exchange.name]
         exchange.stage_out()
         for pipe in list(exchange.pipes):
+            carrier = pipe.connection
             for subscription in pipe.bound:
                 leave(subscription)
                 asker = subscription.asker
                 if asker is not None and asker.subscriptions.get((exchange.name, subscription.queue)) is subscription:
-                    # The requester may ask again and ends nothing by itself: it is told that the subscription has ended.
+                    # The requester may ask again, and ends nothing by itself.
                     del asker.subscriptions[exchange.name, subscription.queue]
+                subscription.tell_asker(carrier, UnknownName("exchange", exchange.name))
                 self.unwired("exchange", exchange.name, subscription.queue)
         exchange.close()
 
@@ -245,6 +247,7 @@ class Board:
         queues = pipe.queues
         for subscription in list(pipe.subscriptions.get(queue, ())):
             leave(subscription)
+            subscription.tell_asker(connection, UnknownName("queue", queue))
         if pipe.subscriptions:
             pipe.pump()
             pipe.exchange.room_changed()

@@ -88,7 +88,7 @@ class Subscription:
         pipe: The pipe to the queue; None before it is first opened.
         base: The number before which the queue's owner had taken all messages when the pipe was lost.
         up: True while the queue's owner has the pipe open.
-        asker: The connection over which the queue's owner requested it; None if it did not.
+        asker: The connection over which another wiring requested it; None if this one did.
         key: Identifies its pipe among those of one connection: the queues of an exchange that distributes share one.
     """
 
@@ -101,6 +101,11 @@ class Subscription:
         self.up = False
         self.asker: Connection | None = None
         self.key = exchange, queue if exchange.style is Style.BALANCE else ""
+
+    def tell_asker(self, carrier: Connection | None, error: RedpollError) -> None:
+        """Tell the wiring that requested it that it is lost, unless that is at the other end of its pipe and knows."""
+        if self.asker not in (None, carrier) and self.asker.up:
+            self.asker.tell({"word": "unwired", "exchange": self.exchange.name, "queue": self.queue, **refusal(error)})
 
 
 class Pipe:

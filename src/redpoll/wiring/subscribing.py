@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring.connection import Answer, Connection, Pipe, Subscription
-from redpoll.wiring.names import Limits, Scope, Style
+from redpoll.wiring.names import Limits, Scope
 from redpoll.wiring.protocol import field
 from redpoll.wiring.sender import Sender
 
@@ -157,8 +157,7 @@ def _pipe_to(subscription: Subscription, connection: Connection) -> Pipe:
         return former
     # If another pipe were used, messages that wait in a lost one would arrive twice once that is reopened.
     for pipe in exchange.pipes:
-        fits = exchange.style is Style.DISTRIBUTE or pipe.leads_to(subscription.queue)
-        if fits and pipe.connection is None and not pipe.ending and pipe.carrier.leads_where(connection):
+        if pipe.connection is None and pipe.key == subscription.key and pipe.carrier.leads_where(connection):
             return pipe
     return Pipe(subscription.key, connection, Sender(exchange.limits, exchange.at_limit))
 
