@@ -404,7 +404,7 @@ async def test_cancelled_when_opened() -> None:
             await until(lambda: "Q" not in {queue for pipe in exchange.pipes for queue in pipe.subscriptions})
             (connection,) = a._net.connections.values()
             await until(lambda connection=connection: not any(queue == "Q" for _, queue in connection.subscriptions))  # type: ignore[misc]
-            await until(lambda: not any("Q" in port.receiver.sources for port in ports._pipes.values()))
+            await until(lambda: not any("Q" in pipe.sources for pipe in ports._pipes.values()))
             if not kept:
                 ports.open = opened  # type: ignore[method-assign]
                 await b.bind("E", "other")

@@ -16,35 +16,35 @@ pytestmark = pytest.mark.asyncio
 
 
 def make(limit: int) -> tuple[IncomingPipe, Mock, Source]:
-    """A port with a connection that notes what it is to send."""
+    """A pipe with a connection that notes what it is to send."""
     connection = Mock(run=b"run")
-    port = IncomingPipe("E", ("", "E"), 0, Limits(messages=limit), connection, 7, 1, lambda _: None)
-    source = Source(port.receiver, "Q", 0, False, lambda source, gap: None)
-    port.receiver.sources["Q"] = source
-    return port, connection, source
+    pipe = IncomingPipe("E", ("", "E"), 0, Limits(messages=limit), connection, 7, 1, lambda _: None)
+    source = Source(pipe, "Q", 0, False, lambda source, gap: None)
+    pipe.sources["Q"] = source
+    return pipe, connection, source
 
 
-def take(port: IncomingPipe, source: Source, count: int) -> None:
+def take(pipe: IncomingPipe, source: Source, count: int) -> None:
     """Have messages come and be taken."""
-    first = port.receiver.expected
-    port.receiver.arrived(first, first + count, [b""] * count, 0)
+    first = pipe.expected
+    pipe.arrived(first, first + count, [b""] * count, 0)
     end, _ = source.pending.popleft()
     source.finish(end)
 
 
 async def test_much_at_once() -> None:
     """When half of the limit is free that is told at once."""
-    port, connection, source = make(10)
-    take(port, source, 5)
+    pipe, connection, source = make(10)
+    take(pipe, source, 5)
     connection.send_credit.assert_called_once_with(7, 5)
-    port.stop()
+    pipe.stop()
 
 
 async def test_little_soon() -> None:
     """Less than that is told a little later, all in one."""
-    port, connection, source = make(100)
-    take(port, source, 1)
-    take(port, source, 2)
+    pipe, connection, source = make(100)
+    take(pipe, source, 1)
+    take(pipe, source, 2)
     assert not connection.send_credit.called
     await until(lambda: connection.send_credit.called)
     connection.send_credit.assert_called_once_with(7, 3)
@@ -52,11 +52,11 @@ async def test_little_soon() -> None:
 
 async def test_lost() -> None:
     """Where the connection is lost nobody is told."""
-    port, connection, source = make(10)
-    take(port, source, 1)
-    port.lose()
-    take(port, source, 9)
-    port.tell()
+    pipe, connection, source = make(10)
+    take(pipe, source, 1)
+    pipe.lose()
+    take(pipe, source, 9)
+    pipe.send_credit()
     await asyncio.sleep(0)
     assert not connection.send_credit.called
-    assert port.connection is None
+    assert pipe.connection is None

@@ -228,11 +228,10 @@ class Pipe:
         self.exchange.pipe_lost(self)
 
 
-class IncomingPipe:
+class IncomingPipe(Receiver):
     """A pipe, at the queues' end.
 
     Attributes:
-        receiver: Its receiving half.
         number: Its number at both ends, in one run of its owner.
         run: That run.
         identity: The identity of the wiring that opened it.
@@ -253,8 +252,7 @@ class IncomingPipe:
         handle: int,
         widen: Callable[[IncomingPipe], None],
     ) -> None:
-        self.receiver = Receiver(exchange, key, first, limits, self._freed)
-        self.receiver.owner = self
+        super().__init__(exchange, key, first, limits, self._freed)
         self.number = number
         self.run = connection.run
         self.identity = connection.identity
@@ -271,21 +269,21 @@ class IncomingPipe:
         """Send credit to the other end: now if it is much, else soon."""
         if self.connection is None or self.quiet:
             return
-        if self.receiver.due:
-            self.tell()
+        if self.due:
+            self.send_credit()
         elif self._timer is None:
             self._timer = self._loop.call_later(TELL_AFTER, self._tell_late)
 
     def _tell_late(self) -> None:
         self._timer = None
-        if self.receiver.taken > self.receiver.told:
-            self.tell()
+        if self.taken > self.told:
+            self.send_credit()
 
-    def tell(self) -> None:
+    def send_credit(self) -> None:
         """Send credit to the other end."""
         if self.connection is not None:
-            self.connection.send_credit(self.number, self.receiver.tell())
-            if self.receiver.shrunk and self.receiver.sources:
+            self.connection.send_credit(self.number, self.tell())
+            if self.shrunk and self.sources:
                 self._widen(self)
 
     def lose(self) -> None:
@@ -451,9 +449,9 @@ class Connection(ABC):
 
     def data(self, handle: int, first: int, said: int, messages: list[bytes], size: int) -> None:
         """Process received messages."""
-        port = self.incoming.get(handle)
-        if port is not None:
-            port.receiver.arrived(first, said, messages, size)
+        pipe = self.incoming.get(handle)
+        if pipe is not None:
+            pipe.arrived(first, said, messages, size)
 
     def credit(self, number: int, taken: int) -> None:
         """Process received credit."""

@@ -127,28 +127,27 @@ class IncomingPipes:
                 exchange, key, first, queue.limits, connection, number, next(self._handles), self._widen
             )
             self._pipes[connection.run, number] = pipe
-        receiver = pipe.receiver
         again = known is not None and known.connection is not connection
         pipe.connection = connection
         connection.incoming[pipe.handle] = pipe
-        if queue.name not in receiver.sources:
+        if queue.name not in pipe.sources:
             restarted = self._take_over(self._others(connection, key, queue), queue)
-            source = Source(receiver, queue.name, max(at, receiver.expected), queue.gaps, queue.put)
-            if receiver.sources and not receiver.shrunk:
-                receiver.grant(_smaller(receiver.limits, queue.limits))
-                receiver.join(source)
+            source = Source(pipe, queue.name, max(at, pipe.expected), queue.gaps, queue.put)
+            if pipe.sources and not pipe.shrunk:
+                pipe.grant(_smaller(pipe.limits, queue.limits))
+                pipe.join(source)
             else:
-                receiver.join(source)
-                receiver.grant(self._limits_of(pipe))
-                receiver.shrunk = False
+                pipe.join(source)
+                pipe.grant(self._limits_of(pipe))
+                pipe.shrunk = False
             queue.add(source)
             if restarted is not None or missed:
                 source.miss(missed + (restarted or 0), restarted=restarted is not None)
-            receiver.advance()
-        limits = receiver.limits
+            pipe.advance()
+        limits = pipe.limits
         answer: Answer = {"handle": pipe.handle, "messages": limits.messages, "bytes": limits.bytes}
         if again:
-            answer["expected"], answer["taken"] = receiver.expected, receiver.tell()
+            answer["expected"], answer["taken"] = pipe.expected, pipe.tell()
         return answer
 
     def _elsewhere(
@@ -157,23 +156,22 @@ class IncomingPipes:
         """Return another pipe of the same run by which a queue has an exchange: of another connection, or lost."""
         for pipe in self._owners(key, queue):
             same = (pipe.run, pipe.identity) == (connection.run, connection.identity) and pipe.number != number
-            if same and pipe.connection is not connection and pipe.receiver.sources[queue.name].stop is None:
+            if same and pipe.connection is not connection and pipe.sources[queue.name].stop is None:
                 return pipe
         return None
 
     def _limits_of(self, pipe: IncomingPipe) -> Limits:
         """Return the smallest limits of the queues of a pipe."""
         queues = self._board.queues
-        limits = [queues[name].limits for name in pipe.receiver.sources if name in queues]
-        return reduce(_smaller, limits) if limits else pipe.receiver.limits
+        limits = [queues[name].limits for name in pipe.sources if name in queues]
+        return reduce(_smaller, limits) if limits else pipe.limits
 
     def _widen(self, pipe: IncomingPipe) -> None:
         """Grant the other end of a pipe more room, since a queue with lower limits left."""
-        receiver = pipe.receiver
-        receiver.shrunk = False
+        pipe.shrunk = False
         limits = self._limits_of(pipe)
-        if pipe.connection is not None and limits != receiver.limits:
-            receiver.grant(limits)
+        if pipe.connection is not None and limits != pipe.limits:
+            pipe.grant(limits)
             word = {"word": "room", "pipe": pipe.number, "messages": limits.messages, "bytes": limits.bytes}
             pipe.connection.tell(word)
 
@@ -203,18 +201,17 @@ class IncomingPipes:
     @staticmethod
     def _owners(key: tuple[str, ...], queue: Queue) -> list[IncomingPipe]:
         """Return the pipes by which a queue receives an exchange."""
-        receivers = [each.receiver for each in queue.sources_of(key) if each.receiver.sources.get(queue.name) is each]
-        return [each.owner for each in receivers]
+        found = ((each, each.receiver) for each in queue.sources_of(key))
+        return [pipe for each, pipe in found if isinstance(pipe, IncomingPipe) and pipe.sources.get(queue.name) is each]
 
     def _take_over(self, others: Iterable[IncomingPipe], queue: Queue) -> int | None:
         """Detach a queue from the pipes of others; return the number of messages that they had announced, or None."""
         missing: int | None = None
         for other in others:
-            receiver = other.receiver
-            source = receiver.sources[queue.name]
-            missing = (missing or 0) + receiver.said - receiver.expected
+            source = other.sources[queue.name]
+            missing = (missing or 0) + other.said - other.expected
             other.quiet = True
-            receiver.leave(source)
+            other.leave(source)
             other.quiet = False
             self._tell_gone(other, queue)
             self.drop_if_empty(other)
@@ -225,14 +222,14 @@ class IncomingPipes:
         number, queue = field(word, "pipe", int), field(word, "queue", str)
         pipe = self._pipe_of(connection, number)
         self._opening.discard((connection.run, number, queue))
-        source = None if pipe is None else pipe.receiver.sources.get(queue)
+        source = None if pipe is None else pipe.sources.get(queue)
         if pipe is not None and source is not None:
             at = field(word, "at", int)
-            if at <= pipe.receiver.expected:
-                pipe.receiver.leave(source)
+            if at <= pipe.expected:
+                pipe.leave(source)
             else:
                 source.stop = at
-            self._board.unwired("exchange", pipe.receiver.exchange, source.queue)
+            self._board.unwired("exchange", pipe.exchange, source.queue)
         return {}
 
     def end(self, connection: Connection, word: dict[str, Any]) -> Answer:
@@ -243,10 +240,10 @@ class IncomingPipes:
         if pipe is not None:
             del self._pipes[connection.run, number]
             connection.incoming.pop(pipe.handle, None)
-            queues = list(pipe.receiver.sources)
+            queues = list(pipe.sources)
             self._forget(pipe)
             for queue in queues:
-                self._board.unwired("exchange", pipe.receiver.exchange, queue)
+                self._board.unwired("exchange", pipe.exchange, queue)
         return {}
 
     def _pipe_of(self, connection: Connection, number: int) -> IncomingPipe | None:
@@ -259,26 +256,25 @@ class IncomingPipes:
     def _forget(self, pipe: IncomingPipe) -> None:
         """Close a pipe: announced messages that did not arrive are missing."""
         pipe.stop()
-        receiver = pipe.receiver
-        receiver.miss(receiver.said)
-        for source in list(receiver.sources.values()):
-            receiver.leave(source)
+        pipe.miss(pipe.said)
+        for source in list(pipe.sources.values()):
+            pipe.leave(source)
 
     def drop_if_empty(self, pipe: IncomingPipe) -> None:
         """Drop a lost pipe without queues."""
-        if not pipe.receiver.sources and pipe.connection is None:
+        if not pipe.sources and pipe.connection is None:
             self._pipes.pop((pipe.run, pipe.number), None)
             pipe.stop()
 
     def remove_queue(self, queue: Queue) -> None:
         """Remove a queue from its pipes, and tell their owners."""
         for source in queue.sources:
-            if source.receiver.sources.get(queue.name) is source:
-                pipe = source.receiver.owner
+            pipe = source.receiver
+            if isinstance(pipe, IncomingPipe) and pipe.sources.get(queue.name) is source:
                 self._tell_gone(pipe, queue)
-                pipe.receiver.leave(source)
+                pipe.leave(source)
                 self.drop_if_empty(pipe)
-                self._board.unwired("queue", pipe.receiver.exchange, queue.name)
+                self._board.unwired("queue", pipe.exchange, queue.name)
 
     @staticmethod
     def _tell_gone(pipe: IncomingPipe, queue: Queue) -> None:
@@ -287,7 +283,7 @@ class IncomingPipes:
             pipe.quiet = True
             queue.settle()
             pipe.quiet = False
-            taken = pipe.receiver.tell()
+            taken = pipe.tell()
             pipe.connection.tell({"word": "gone", "pipe": pipe.number, "queue": queue.name, "taken": taken})
 
     def settle(self, queues: Iterable[Queue]) -> None:
@@ -300,7 +296,7 @@ class IncomingPipes:
     @staticmethod
     def taken(connection: Connection) -> list[tuple[int, int]]:
         """Return the pairs of number and taken messages of each pipe of a connection."""
-        return [(pipe.number, pipe.receiver.tell()) for pipe in connection.incoming.values()]
+        return [(pipe.number, pipe.tell()) for pipe in connection.incoming.values()]
 
     def lose(self, connection: Connection, *, final: bool) -> None:
         """Detach the pipes of a lost connection, or close them if its other end closed for good."""

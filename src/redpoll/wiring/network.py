@@ -458,14 +458,11 @@ class Net:
         if pipe is None:
             self._stray(connection, handle)
             return
-        receiver = pipe.receiver
         if not count:
-            receiver.arrived(first, said, [], 0)
-        elif not receiver.admits(count):
-            receiver.refuse(count)
+            pipe.arrived(first, said, [], 0)
         else:
             size = len(body)
-            receiver.arrived(first, said, unpack(shape, count, body), size - 4 * count if shape == MIXED else size)
+            pipe.arrived(first, said, unpack(shape, count, body), size - 4 * count if shape == MIXED else size)
 
     @staticmethod
     def _stray(connection: NetConnection, handle: int) -> None:

@@ -113,7 +113,6 @@ class Receiver:
         sources: The sources by the name of the queue.
         limits: The limits granted to the other end.
         overrun: Number of messages beyond the limits, which were dropped.
-        owner: The port of this receiver.
         shrunk: True if a queue left since `limits` were computed.
     """
 
@@ -128,7 +127,6 @@ class Receiver:
         #: Called when `taken` grows: see `due`.
         self.freed = freed
         self.overrun = 0
-        self.owner: Any = None
         self.shrunk = False
         #: Number of queues that hold `taken` back; a lower bound.
         self._behind = 0
@@ -152,10 +150,6 @@ class Receiver:
         """Return True if the other end may send this many more messages."""
         return not count or (self._here + count <= self._most and self._here_bytes < self._most_bytes)
 
-    def refuse(self, count: int) -> None:
-        """Count messages beyond the limits: they are missing, as the next message will show."""
-        self.overrun += count
-
     def arrived(self, first: int, said: int, messages: list[bytes], size: int) -> None:
         """Process received messages; with none, the other end only says that nothing before `first` follows.
 
@@ -177,7 +171,8 @@ class Receiver:
         self.said = max(self.said, said)
         count = len(messages)
         if not self.admits(count):
-            self.refuse(count)
+            # They are missing, as the next message will show.
+            self.overrun += count
             return
         if first > expected:
             self.miss(first)
