@@ -226,8 +226,7 @@ class Bindings:
             subscription = binding.subscription
             if subscription is None or subscription.exchange is not exchange:
                 subscription = binding.subscription = Subscription(exchange, binding.queue)
-            queue = board.queues.get(binding.queue) if connection is board.local else None
-            subscription.is_global = not connection.sees_process if queue is None else queue.scope is Scope.GLOBAL
+            subscription.is_global = self._is_global(connection, binding.queue)
             async with connection.turn:
                 return await attach(subscription, connection, _PATIENCE)
         binding.subscription = None
@@ -251,6 +250,11 @@ class Bindings:
             if not board.expected[key]:
                 del board.expected[key]
         return connection
+
+    def _is_global(self, connection: Connection, name: str) -> bool:
+        """Return True if the queue of that name at the other end of a connection is GLOBAL."""
+        queue = self._board.queues.get(name) if connection is self._board.local else None
+        return not connection.sees_process if queue is None else queue.scope is Scope.GLOBAL
 
     def _down(self, binding: Binding, connection: Connection, error: RedpollError) -> None:
         """Mark a binding as lost, as its other end is gone, and retry."""
@@ -285,13 +289,15 @@ class Bindings:
         name = check_name("exchange", word.get("exchange"))
         queue = check_name("queue", word.get("queue"))
         exchange = board.visible_exchange(connection, name)
-        target, is_global = connection, field(word, "is_global", bool)
-        if not field(word, "here", bool):
+        target = connection
+        if field(word, "here", bool):
+            is_global = field(word, "is_global", bool)
+        else:
             if queue in board.queues:
                 board.visible_queue(connection, queue, name)
             # A wiring of another process cannot bind, by way of this one, a name that it does not see itself.
             target = await self._resolver.find("queue", queue, is_global=not connection.sees_process)
-            is_global = not target.sees_process
+            is_global = self._is_global(target, queue)
         key = name, queue
         requests = connection.subscriptions
         if key not in requests and len(requests) >= MAX_SUBSCRIPTIONS:

@@ -15,13 +15,13 @@ from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange
 from redpoll.wiring.incoming import IncomingPipes
-from redpoll.wiring.names import AtLimit, Gap, Limits, Scope, Style
+from redpoll.wiring.names import Gap, Scope
 from redpoll.wiring.protocol import field
 from redpoll.wiring.queue import Queue
 from redpoll.wiring.subscribing import leave, window_of
 from redpoll.wiring.waiting import Waiters
 
-__all__ = ["KEPT", "Board"]
+__all__ = ["KEPT", "Board", "MadeT"]
 
 #: Seconds for which a pipe is kept whose other end is gone and was to bind it again.
 KEPT = 10.0
@@ -37,7 +37,6 @@ class Board:
     Args:
         identity: The identity of the wiring, 16 bytes.
         events: Its hooks.
-        max_size: Maximum size of a message, in bytes.
 
     Attributes:
         run: Random id of this run of the wiring.
@@ -47,14 +46,14 @@ class Board:
         expected: Exchange and queue of bindings that this wiring requested from others: their pipes may lead to LOCAL names.
     """
 
-    def __init__(self, identity: bytes, events: WiringEvents, max_size: int) -> None:
+    def __init__(self, identity: bytes, events: WiringEvents) -> None:
         self.loop = asyncio.get_running_loop()
         self.identity = identity
         self.run = os.urandom(8)
         self.events = events
-        self._max_size = max_size
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self._made: dict[Kind, dict[str, Any]] = {"exchange": self.exchanges, "queue": self.queues}
         #: Trunks that are up, by the claimed identity and run of their other ends.
         self.connections: dict[tuple[bytes, bytes], list[Connection]] = {}
         self.local = LocalConnection(self, identity, self.run)
@@ -86,44 +85,31 @@ class Board:
 
     # Creation
 
-    def add_exchange(
-        self,
-        name: str,
-        scope: Scope,
-        style: Style,
-        limits: Limits,
-        at_limit: AtLimit,
-        delete: Callable[[Exchange], Any],
-    ) -> Exchange:
-        """Create an exchange; return the existing one if it has the same settings.
+    def add(self, made: MadeT) -> MadeT:
+        """Add an exchange or a queue; return the existing one of its name if it has the same settings.
 
         Raises:
             NameTaken: There is one that is made differently.
         """
-        made = Exchange(name, scope, style, limits, at_limit, self._max_size, delete)
-        return self._add("exchange", self.exchanges, made, ("scope", "style", "limits", "at_limit"))
-
-    def add_queue(self, name: str, scope: Scope, limits: Limits, gaps: bool, delete: Callable[[Queue], Any]) -> Queue:
-        """Create a queue; return the existing one if it has the same settings.
-
-        Raises:
-            NameTaken: There is one that is made differently.
-        """
-        made = Queue(name, scope, limits, gaps, self._arrived, self._missing, delete)
-        return self._add("queue", self.queues, made, ("scope", "limits", "gaps"))
-
-    @staticmethod
-    def _add(kind: Kind, known: dict[str, MadeT], made: MadeT, settings: tuple[str, ...]) -> MadeT:
-        """Add an exchange or a queue; return the existing one if it has the same settings."""
-        former = known.setdefault(made.name, made)
-        if any(getattr(former, each) != getattr(made, each) for each in settings):
-            raise NameTaken(kind, made.name, "this wiring has it, made differently")
+        former: MadeT = self._made[made.kind].setdefault(made.name, made)
+        if former.settings != made.settings:
+            raise NameTaken(made.kind, made.name, "this wiring has it, made differently")
         return former
 
-    def remove_exchange(self, exchange: Exchange) -> None:
-        """Remove an exchange; its pipes end after the messages sent so far."""
-        if self.exchanges.get(exchange.name) is exchange:
-            del self.exchanges[exchange.name]
+    def owns(self, made: Exchange | Queue) -> bool:
+        """Return True if an exchange or a queue is of this wiring, and was not deleted."""
+        return self._made[made.kind].get(made.name) is made
+
+    def remove(self, made: Exchange | Queue) -> None:
+        """Remove an exchange, whose pipes end after the messages sent so far, or a queue with its waiting messages."""
+        if self.owns(made):
+            del self._made[made.kind][made.name]
+        if isinstance(made, Exchange):
+            self._remove_exchange(made)
+        else:
+            self._remove_queue(made)
+
+    def _remove_exchange(self, exchange: Exchange) -> None:
         exchange.stage_out()
         for pipe in list(exchange.pipes):
             carrier = pipe.connection
@@ -137,21 +123,20 @@ class Board:
                 self.unwired("exchange", exchange.name, subscription.queue)
         exchange.close()
 
-    def remove_queue(self, queue: Queue) -> None:
-        """Remove a queue; its waiting messages are dropped."""
-        if self.queues.get(queue.name) is queue:
-            del self.queues[queue.name]
+    def _remove_queue(self, queue: Queue) -> None:
         self.incoming.remove_queue(queue)
         queue.clear()
         queue.close()
         self.ready.pop(queue, None)
 
-    def _arrived(self, queue: Queue) -> None:
+    def arrived(self, queue: Queue) -> None:
+        """Note that a queue has messages."""
         self.ready[queue] = None
         if self.waiters:
             self.waiters.wake()
 
-    def _missing(self, queue: Queue, gap: Gap) -> None:
+    def missing(self, queue: Queue, gap: Gap) -> None:
+        """Tell the hook of missing messages."""
         if self.events.gap is not None:
             self.events.tell("gap", queue, gap)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from itertools import islice
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from redpoll.errors import Closed, Expired, MessageTooLarge, QueueFull
 from redpoll.node.sending import check_seconds
@@ -55,6 +55,7 @@ class Exchange:
     """Distributes messages to bound queues. Created by `Wiring.create_exchange`; call its methods on that event loop.
 
     Attributes:
+        kind: "exchange".
         name: The name.
         scope: The visibility of the name.
         style: The way it distributes messages.
@@ -62,6 +63,8 @@ class Exchange:
         at_limit: The action on a message without room.
         closed: True if it was deleted, or its wiring closed.
     """
+
+    kind: Final = "exchange"
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class Exchange:
         self.style = style
         self.limits = limits
         self.at_limit = at_limit
+        self.settings = scope, style, limits, at_limit
         #: Maximum size of a message, in bytes.
         self.max_size = max_size
         self._delete = delete

@@ -55,12 +55,15 @@ class Queue:
     It is an asynchronous iterator of messages, which ends when the queue is deleted or the wiring closed.
 
     Attributes:
+        kind: "queue".
         name: The name.
         scope: The visibility of the name.
         limits: The limits of each pipe at this end.
         gaps: Whether a `Gap` marks the place of missing messages.
         closed: True if it was deleted, or its wiring closed.
     """
+
+    kind: Final = "queue"
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class Queue:
         self.scope = scope
         self.limits = limits
         self.gaps = gaps
+        self.settings = scope, limits, gaps
         #: Messages being handed out.
         self._batch: Iterator[Any] = iter(_EMPTY)
         #: Their sources, each with the number before which all its messages are taken with them.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Literal, Self
@@ -17,7 +16,7 @@ from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.platforms import after_fork
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.bindings import Bindings
-from redpoll.wiring.board import Board
+from redpoll.wiring.board import Board, MadeT
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.directory.tokens import token_bytes
@@ -121,7 +120,7 @@ class Wiring:
             raise UsageError(f"this wiring is {self._state}: a wiring is started once")
         self._state = "closed"
         net = self._net
-        net.board = self._board = Board(net.node.identity, self._events, self._max_size)
+        net.board = self._board = Board(net.node.identity, self._events)
         await net.start()
         try:
             if self._directory is not None:
@@ -248,12 +247,8 @@ class Wiring:
             ("limits", limits, Limits),
         ):
             check_kind(option, value, kind)
-        await self._claimed("exchange", check_name("exchange", name))
-        known = name in self._board.exchanges
-        made = self._board.add_exchange(name, scope, style, limits, at_limit, self._delete_exchange)
-        if not known:
-            await self._claim("exchange", name, scope, style, partial(self._board.remove_exchange, made))
-        return made
+        check_name("exchange", name)
+        return await self._create(Exchange(name, scope, style, limits, at_limit, self._max_size, self._delete))
 
     async def create_queue(
         self, name: str, *, scope: Scope = LOCAL, limits: Limits = _NO_LIMITS, gaps: bool = False
@@ -276,44 +271,38 @@ class Wiring:
         self._check()
         self._resolver.check_scope(scope)
         check_kind("limits", limits, Limits)
-        await self._claimed("queue", check_name("queue", name))
-        known = name in self._board.queues
-        made = self._board.add_queue(name, scope, limits, gaps, self._delete_queue)
-        if not known:
-            await self._claim("queue", name, scope, None, partial(self._board.remove_queue, made))
-        return made
+        check_name("queue", name)
+        board = self._board
+        return await self._create(Queue(name, scope, limits, gaps, board.arrived, board.missing, self._delete))
 
-    async def _claim(
-        self, kind: Kind, name: str, scope: Scope, style: Style | None, undo: Callable[[], object]
-    ) -> None:
-        self._bindings.retry(kind, name)
-        done = self._claiming[kind, name] = asyncio.Event()
-        try:
-            await self._resolver.claim(kind, name, scope, style)
-            # Messages for a former owner of the name now go to this one.
-            self._bindings.retry(kind, name)
-        except BaseException:
-            undo()
-            raise
-        finally:
-            del self._claiming[kind, name]
-            done.set()
-
-    async def _claimed(self, kind: Kind, name: str) -> None:
-        """Wait while another call creates an object of that name."""
-        while (done := self._claiming.get((kind, name))) is not None:
+    async def _create(self, made: MadeT) -> MadeT:
+        """Add an exchange or a queue, and claim its name; return the existing one of its name."""
+        key: tuple[Kind, str] = made.kind, made.name
+        while (done := self._claiming.get(key)) is not None:
+            # Another call creates it.
             await done.wait()
             self._check()
+        known = self._board.add(made)
+        if known is not made:
+            return known
+        self._bindings.retry(*key)
+        done = self._claiming[key] = asyncio.Event()
+        try:
+            await self._resolver.claim(*key, made.scope, getattr(made, "style", None))
+            # Messages for a former owner of the name now go to this one.
+            self._bindings.retry(*key)
+        except BaseException:
+            self._board.remove(made)
+            raise
+        finally:
+            del self._claiming[key]
+            done.set()
+        return made
 
-    async def _delete_exchange(self, exchange: Exchange) -> None:
-        if self._board.exchanges.get(exchange.name) is exchange:
-            await self._resolver.give_up("exchange", exchange.name, exchange.scope)
-            self._board.remove_exchange(exchange)
-
-    async def _delete_queue(self, queue: Queue) -> None:
-        if self._board.queues.get(queue.name) is queue:
-            await self._resolver.give_up("queue", queue.name, queue.scope)
-            self._board.remove_queue(queue)
+    async def _delete(self, made: Exchange | Queue) -> None:
+        if self._board.owns(made):
+            await self._resolver.give_up(made.kind, made.name, made.scope)
+            self._board.remove(made)
 
     # Wiring
 
@@ -342,8 +331,8 @@ class Wiring:
             check_seconds(wait, "wait")
         seconds = self._bind_timeout if isinstance(wait, Unset) else wait
         names = self._name(exchange, "exchange"), self._name(queue, "queue")
-        for given, own in ((exchange, self._board.exchanges), (queue, self._board.queues)):
-            if not isinstance(given, str) and given.scope is Scope.LOCAL and own.get(given.name) is not given:
+        for given in (exchange, queue):
+            if isinstance(given, Exchange | Queue) and given.scope is Scope.LOCAL and not self._board.owns(given):
                 raise UsageError(
                     f"{given!r} belongs to another wiring", "a LOCAL name can be bound by its own wiring only"
                 )
