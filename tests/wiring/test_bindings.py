@@ -160,6 +160,57 @@ async def test_held_twice() -> None:
         await far.unbind()
 
 
+async def test_moved_for_a_third() -> None:
+    """The owner of an exchange follows a queue that a third wiring bound, to its new owner, as that one asks for it."""
+    async with (
+        directory() as names,
+        Wiring(names.address) as a,
+        Wiring(names.address) as b,
+        Wiring(names.address) as c,
+        Wiring(names.address) as third,
+    ):
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        first = await b.create_queue("Q", scope=GLOBAL)
+        binding = await third.bind("E", "Q")
+        await exchange.send(b"first")
+        assert await first.receive(PATIENCE) == b"first"
+        assert b._directory is not None
+        await b._directory.unregister("queue", "Q")
+        second = await c.create_queue("Q", scope=GLOBAL)
+        await until(lambda: second.stats.pipes and binding.state == "up")
+        await exchange.send(b"second")
+        assert await second.receive(PATIENCE) == b"second"
+        assert exchange.stats.pipes == 1
+
+
+async def test_gone_for_a_third() -> None:
+    """A third wiring is told that the queue it bound was deleted, or its owner lost, and binds it again when it is back."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as third:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        binding: Binding | None = None
+        for how in ("delete", "close", "break"):
+            b = Wiring(names.address)
+            await b.start()
+            queue = await b.create_queue("Q", scope=GLOBAL)
+            binding = binding or await third.bind("E", "Q")
+            await until(lambda binding=binding: binding.state == "up")  # type: ignore[misc]
+            await exchange.send(b"x")
+            assert await queue.receive(PATIENCE) == b"x"
+            if how == "delete":
+                await queue.delete()
+            elif how == "break":
+                await cut(a, b)
+            else:
+                await b.close()
+            if how != "break":
+                await until(lambda binding=binding: binding.state == "lost")  # type: ignore[misc]
+            else:
+                await until(lambda binding=binding: binding.state == "up")  # type: ignore[misc]
+                await exchange.send(b"again")
+                assert await queue.receive(PATIENCE) == b"again"
+            await b.close()
+
+
 async def test_queue_taken_away() -> None:
     """A queue that is deleted unbinds itself; made again, it is bound again."""
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:

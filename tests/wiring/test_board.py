@@ -43,7 +43,7 @@ async def test_visible() -> None:
             ("Far", "global"), ("Near", "process"), ("Near", "global"),
             ("LocalConnection", "local"), ("LocalConnection", "process"), ("LocalConnection", "global"),
         }  # fmt: skip
-        board.expected["E", "local"] = 1
+        board.bound = {("E", "local")}
         assert board.visible_queue(far, "local", "E").name == "local"
         with pytest.raises(UnknownName):
             board.visible_queue(far, "local", "F")

@@ -39,7 +39,7 @@ class Binding:
         self.retry_now = asyncio.Event()
         #: Calls that wait for the end of the next attempt.
         self.attempts = Waiters()
-        #: Identity of the queue's owner, if the exchange is another wiring's.
+        #: Identity of the queue's owner, if both names are of other wirings.
         self.queue_owner: bytes | None = None
         #: Number of calls that wait for it to be up.
         self.callers = 0

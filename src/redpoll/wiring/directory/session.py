@@ -110,9 +110,8 @@ class Session:
         #: True if it was ever reached; True from the call of `lost` to that of `back`.
         self._was_met = False
         self._missed = False
-        #: True if it has answered a hello over this link; True if it has all requests.
+        #: True if it has answered a hello over this link.
         self._is_known = False
-        self._is_met = False
         #: Set while calls need not wait: the directory is reached, refuses this client, or the client is closed.
         self._decided = asyncio.Event()
         #: Set when the session must begin anew.
@@ -147,7 +146,7 @@ class Session:
     @property
     def met(self) -> bool:
         """True if the directory is reached and has all requests."""
-        return self.state == "up" and self._is_met
+        return self.state == "up" and self._decided.is_set()
 
     @property
     def why(self) -> RedpollError | None:
@@ -291,7 +290,7 @@ class Session:
             return
         self.state = "up"
         self.last_error = None
-        self._was_met = self._is_met = True
+        self._was_met = True
         self._decided.set()
         for keys in _batches(list(asked.difference(desired.watched))):
             self.post(protocol.UNWATCH, keys)
@@ -355,7 +354,6 @@ class Session:
 
     def _part(self) -> None:
         """End the session; the next one begins."""
-        self._is_met = False
         self._parted.set()
         if self.state not in {"closed", "refused"}:
             self._decided.clear()
