@@ -73,15 +73,14 @@ async def test_again(wiring: Wiring) -> None:
     """A pipe that was lost and is opened by the same run goes on where it was, whatever that says is missing."""
     opener = wiring._board.incoming
     first = trunk_of(wiring)
-    answer = opener.open(first, word())
-    assert answer["messages"] == 10
-    first.data(answer["handle"], 0, 5, [b"a", b"b", b"c"], 3)
+    assert opener.open(first, word())["messages"] == 10
+    first.data(1, 0, 5, [b"a", b"b", b"c"], 3)
     assert taken(queue_of(wiring)) == [b"a", b"b", b"c"]
     first.lose(PeerLost(None, ""), final=False)
     second = trunk_of(wiring)
     again = opener.open(second, word(first=5, at=5, missed=99))
     assert (again["expected"], again["taken"]) == (3, 3)
-    second.data(again["handle"], 5, 6, [b"f"], 1)
+    second.data(1, 5, 6, [b"f"], 1)
     assert taken(queue_of(wiring)) == [Gap("E", 2), b"f"]
 
 
@@ -89,11 +88,11 @@ async def test_started_anew(wiring: Wiring) -> None:
     """Another run of the same exchange takes over: the gap says so, and how many the former had said that it had."""
     opener = wiring._board.incoming
     first = trunk_of(wiring)
-    handle = opener.open(first, word())["handle"]
-    first.data(handle, 0, 7, [b"a"], 1)
+    opener.open(first, word())
+    first.data(1, 0, 7, [b"a"], 1)
     second = trunk_of(wiring, b"run 2")
-    handle = opener.open(second, word(pipe=9))["handle"]
-    second.data(handle, 0, 1, [b"b"], 1)
+    opener.open(second, word(pipe=9))
+    second.data(9, 0, 1, [b"b"], 1)
     assert taken(queue_of(wiring)) == [b"a", Gap("E", 6, restarted=True), b"b"]
     assert queue_of(wiring).stats.pipes == 1
 
@@ -114,8 +113,8 @@ async def test_given_up(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(incoming, "KEPT_INCOMING", 0.01)
     opener = wiring._board.incoming
     connection = trunk_of(wiring)
-    handle = opener.open(connection, word())["handle"]
-    connection.data(handle, 0, 4, [b"a"], 1)
+    opener.open(connection, word())
+    connection.data(1, 0, 4, [b"a"], 1)
     connection.lose(PeerLost(None, ""), final=False)
     assert taken(queue_of(wiring)) == [b"a"]
     await until(lambda: queue_of(wiring).stats.gaps)
@@ -126,8 +125,8 @@ async def test_given_up(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None
 async def test_said_goodbye(wiring: Wiring) -> None:
     """One whose sender says that it will not be back is given up at once."""
     connection = trunk_of(wiring)
-    handle = wiring._board.incoming.open(connection, word())["handle"]
-    connection.data(handle, 0, 2, [b"a"], 1)
+    wiring._board.incoming.open(connection, word())
+    connection.data(1, 0, 2, [b"a"], 1)
     connection.lose(PeerLost(None, ""), final=True)
     assert taken(queue_of(wiring)) == [b"a", Gap("E", 1)]
 
@@ -135,8 +134,8 @@ async def test_said_goodbye(wiring: Wiring) -> None:
 async def test_missed(wiring: Wiring) -> None:
     """A queue that joins is told what its predecessor had not taken, before anything else."""
     connection = trunk_of(wiring)
-    handle = wiring._board.incoming.open(connection, word(first=50, at=50, missed=12))["handle"]
-    connection.data(handle, 50, 51, [b"x"], 1)
+    wiring._board.incoming.open(connection, word(first=50, at=50, missed=12))
+    connection.data(1, 50, 51, [b"x"], 1)
     assert taken(queue_of(wiring)) == [Gap("E", 12), b"x"]
 
 
@@ -179,19 +178,19 @@ async def test_pipe_by_another_trunk(wiring: Wiring) -> None:
     first.lose(PeerLost(None, ""), final=False)
     assert opener.open(second, word(pipe=3)) == {"elsewhere": 1, "lost": True}
     for number, other in ((4, trunk_of(wiring, identity=b"j")), (5, trunk_of(wiring, run=b"run 2"))):
-        assert "handle" in opener.open(other, word(pipe=number))
+        assert "messages" in opener.open(other, word(pipe=number))
 
 
 async def test_opened_again_by_another_trunk(wiring: Wiring) -> None:
     """A pipe that another connection brings goes on where it was, and is not lost with the one that brought it before."""
     opener = wiring._board.incoming
     first, second = trunk_of(wiring), trunk_of(wiring)
-    answer = opener.open(first, word())
-    first.data(answer["handle"], 0, 1, [b"a"], 1)
+    opener.open(first, word())
+    first.data(1, 0, 1, [b"a"], 1)
     again = opener.open(second, word(first=1, at=1))
     assert again["expected"] == 1
     first.lose(PeerLost(None, ""), final=True)
-    second.data(again["handle"], 1, 2, [b"b"], 1)
+    second.data(1, 1, 2, [b"b"], 1)
     assert taken(queue_of(wiring)) == [b"a", b"b"]
     assert queue_of(wiring).stats.pipes == 1
 
@@ -227,10 +226,10 @@ async def test_a_claim_is_checked_again(wiring: Wiring) -> None:
     claim = opener.asked(trunk_of(wiring, b"run 2", b"other"), word(pipe=2))
     assert inspect.isawaitable(claim)
     back = trunk_of(wiring, identity=b"owner")
-    handle = opener.open(back, word())["handle"]
+    opener.open(back, word())
     with pytest.raises(NameTaken, match="another owner has it"):
         await claim
-    back.data(handle, 0, 1, [b"goes on"], 1)
+    back.data(1, 0, 1, [b"goes on"], 1)
     assert taken(queue_of(wiring)) == [b"goes on"]
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio
 def make(limit: int) -> tuple[IncomingPipe, Mock, Source]:
     """A pipe with a connection that notes what it is to send."""
     connection = Mock(run=b"run")
-    pipe = IncomingPipe("E", ("", "E"), 0, Limits(messages=limit), connection, 7, 1, lambda _: None)
+    pipe = IncomingPipe("E", ("", "E"), 0, Limits(messages=limit), connection, 7, lambda _: None)
     source = Source(pipe, "Q", 0, False, lambda source, gap: None)
     pipe.sources["Q"] = source
     return pipe, connection, source

@@ -73,13 +73,13 @@ async def test_pipes_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None
     async with Wiring() as wiring, Node(lambda message: told.append(decode(message.data)), listen=False) as node:
         where = wiring.address
         await ask(node, wiring, HELLO)
-        for handle in (7, 7, 8, 9, 10):
-            await node.send(Message(DATA.pack(b"D", handle, 0, 1, 1, 0) + b"x", where))
+        for number in (7, 7, 8, 9, 10):
+            await node.send(Message(DATA.pack(b"D", number, 0, 1, 1, 0) + b"x", where))
         await until(lambda: len(told) == 3)
-        assert told == [{"word": "stray", "handle": handle} for handle in (7, 8, 9)]
+        assert told == [{"word": "stray", "pipe": number} for number in (7, 8, 9)]
         await ask(node, wiring, HELLO)
         # Of one that it does not have either nothing comes.
-        await node.send(Message(encode({"word": "stray", "handle": 7}), where, header=WORD))
+        await node.send(Message(encode({"word": "stray", "pipe": 7}), where, header=WORD))
         assert len(wiring._net.connections) == 1
 
 
@@ -99,14 +99,13 @@ async def test_misbehaves() -> None:
             "missed": 0,
         }
         answer = await ask(node, wiring, word)
-        handle = answer["handle"]
         assert (answer["messages"], answer.get("expected")) == (10_000, None)
         count = 10_001
-        await node.send(Message(b"x" * count, wiring.address, header=DATA.pack(b"D", handle, 0, count, count, 1)))
+        await node.send(Message(b"x" * count, wiring.address, header=DATA.pack(b"D", 1, 0, count, count, 1)))
         assert queue.receive_nowait() is None
         with pytest.raises(Refused):
-            await node.send(Message(b"xyz", wiring.address, header=DATA.pack(b"D", handle, 0, 5, 5, 1)))
-        await node.send(Message(b"xyz", wiring.address, header=DATA.pack(b"D", handle, 2, 5, 3, 1)))
+            await node.send(Message(b"xyz", wiring.address, header=DATA.pack(b"D", 1, 0, 5, 5, 1)))
+        await node.send(Message(b"xyz", wiring.address, header=DATA.pack(b"D", 1, 2, 5, 3, 1)))
         assert await queue.receive(PATIENCE) == b"x"
         assert queue.stats.missing == 2
         with pytest.raises(Refused):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redpoll import GLOBAL, PROCESS, TLS, Config, Message, Node, Wiring
-from redpoll.errors import LinkError, NameTaken, NotAuthorized, RedpollError, Refused, WiringError
+from redpoll.errors import LinkError, NameTaken, NotAuthorized, RedpollError, Refused
 from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
 from redpoll.wiring import Gap, Limits, resolver
@@ -25,10 +25,9 @@ HELLO = {"word": "hello", "version": VERSION, "run": b"12345678"}
 class Stranger:
     """A node that says to a wiring what it likes, and lets itself be bound."""
 
-    def __init__(self, wiring: Wiring | str, room: int = 1, handle: int = 1, **options: Any) -> None:
+    def __init__(self, wiring: Wiring | str, room: int = 1, **options: Any) -> None:
         self._where = wiring if isinstance(wiring, str) else wiring.address
         self._room = room
-        self._handle = handle
         self.opened = 0
         self.node: Node[bytes] = Node(self._answer, port=0, **options)
 
@@ -36,7 +35,7 @@ class Stranger:
         word = decode(message.data)
         if word["word"] == "open":
             self.opened += 1
-            return encode({"handle": self._handle, "messages": self._room, "bytes": None})
+            return encode({"messages": self._room, "bytes": None})
         return encode(HELLO)
 
     async def ask(self, word: dict[str, Any]) -> dict[str, Any]:
@@ -53,9 +52,9 @@ class Stranger:
         """Bind an exchange to a queue, as the owner of a GLOBAL queue does."""
         return await self.ask({"word": "bind", "exchange": exchange, "queue": queue, "here": True, "is_global": True})
 
-    async def send(self, handle: int, message: bytes) -> None:
+    async def send(self, pipe: int, message: bytes) -> None:
         """Send a message by a pipe."""
-        await self.node.send(Message(message, self._where, header=DATA.pack(b"D", handle, 0, 1, 1, 0)))
+        await self.node.send(Message(message, self._where, header=DATA.pack(b"D", pipe, 0, 1, 1, 0)))
 
 
 # The token
@@ -318,28 +317,11 @@ async def test_forged_numbers() -> None:
                 with pytest.raises(Refused):
                     await stranger.open("E", "Q", **wrong)
             for pipe in range(3):
-                answer = await stranger.open(f"E{pipe}", "Q", pipe=pipe)
-                header = DATA.pack(b"D", answer["handle"], 2**64 - 1, 1, 0, 0)
+                await stranger.open(f"E{pipe}", "Q", pipe=pipe)
+                header = DATA.pack(b"D", pipe, 2**64 - 1, 1, 0, 0)
                 await stranger.node.send(Message(b"", wiring.address, header=header))
             (told,) = (await stranger.ask({"word": "describe"}))["queues"]
             assert told["missing"] == wiring.describe()["queues"][0]["missing"] == 2**63 - 1
-
-
-@pytest.mark.parametrize("handle", [-1, 2**32])
-async def test_forged_handles(handle: int) -> None:
-    """A queue whose owner names a handle that no message can carry is not bound, and the others get their messages."""
-    async with directory() as names, Wiring(names.address) as wiring:
-        exchange = await wiring.create_exchange("E", scope=GLOBAL)
-        queue = await wiring.create_queue("Q")
-        stranger = Stranger(wiring, handle=handle)
-        async with stranger.node:
-            await stranger.ask(HELLO)
-            with pytest.raises(WiringError, match=f"no pipe has the handle {handle}"):
-                await stranger.bind("E", "EVIL")
-            await wiring.bind("E", "Q")
-            await exchange.send(b"true")
-            assert await queue.receive(PATIENCE) == b"true"
-            assert exchange.stats.pipes == 1
 
 
 async def test_what_waits_is_for_the_owner() -> None:
@@ -438,7 +420,7 @@ async def test_a_name_that_moves_and_nobody_can_be_asked(monkeypatch: pytest.Mon
                 proxy.refuse()
                 proxy.cut()
                 await until(lambda: reader.bindings[0].state == "lost")
-                assert (await stranger.open("E", "Q"))["handle"]
+                assert (await stranger.open("E", "Q"))["messages"]
 
 
 async def test_who_goes_while_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ class Far(LocalConnection):
         self.words = [*getattr(self, "words", []), word]
 
     def send_data(self, pipe: Any, first: int, batch: Batch = NO_MESSAGES) -> None:
-        self.sent = [*getattr(self, "sent", []), (pipe.handle, first, batch.messages)]
+        self.sent = [*getattr(self, "sent", []), (first, batch.messages)]
 
 
 class Slow(Far):
@@ -51,14 +51,14 @@ class Slow(Far):
 def slow(wiring: Wiring) -> Slow:
     """A connection that does."""
     connection = Slow(wiring._board, b"i", b"1")
-    connection.answer = {"handle": 5, "messages": 3, "bytes": None}
+    connection.answer = {"messages": 3, "bytes": None}
     return connection
 
 
 def far(wiring: Wiring, run: bytes = b"1", **answer: Any) -> Far:
     """A connection that answers so."""
     connection = Far(wiring._board, b"i", run)
-    connection.answer = {"handle": 5, "messages": 3, "bytes": None, **answer}
+    connection.answer = {"messages": 3, "bytes": None, **answer}
     return connection
 
 
@@ -80,7 +80,7 @@ async def test_first_and_second() -> None:
         await attach(Subscription(exchange, "2"), connection, None)
         assert numbers(connection) == (3, 5, 0)
         assert len(exchange.pipes) == len(connection.pipes) == 1
-        assert [each for _, first, each in connection.sent] == [[b"x"]] * 3
+        assert [each for _, each in connection.sent] == [[b"x"]] * 3
 
 
 async def test_balance() -> None:
@@ -225,8 +225,8 @@ async def test_back() -> None:
         same = far(wiring, expected=4, taken=2)
         await attach(subscription, same, None)
         assert numbers(same) == (4, 4, 3)
-        assert same.sent[0] == (5, 4, [])
-        assert same.sent[1] == (5, 4, [b"x"])
+        assert same.sent[0] == (4, [])
+        assert same.sent[1] == (4, [b"x"])
         same.lose(PeerLost(None, ""), final=False)
         other = far(wiring, b"2")
         await attach(subscription, other, None)
@@ -249,7 +249,7 @@ async def test_dropped_while_lost() -> None:
         first, at, missed = numbers(again)
         # Nothing before 8 comes any more: the numbers say so.
         assert (first, at, missed) == (0, 0, 0)
-        assert [(first, each) for _, first, each in again.sent] == [(8, []), (8, [b"8"]), (9, [b"9"])]
+        assert again.sent == [(8, []), (8, [b"8"]), (9, [b"9"])]
 
 
 async def test_leaves() -> None:
@@ -272,9 +272,7 @@ async def test_leaves() -> None:
         assert connection.words[-1] == {"word": "end", "pipe": pipe.number}
 
 
-@pytest.mark.parametrize(
-    "answer", [{"handle": "5"}, {"messages": 0}, {"bytes": "many"}, {"error": "WiringError", "arguments": ["no"]}]
-)
+@pytest.mark.parametrize("answer", [{"messages": 0}, {"bytes": "many"}, {"error": "WiringError", "arguments": ["no"]}])
 async def test_bad_answers(answer: dict[str, Any]) -> None:
     """An answer that makes no sense, or says no, leaves nothing behind."""
     async with Wiring() as wiring:
@@ -334,7 +332,7 @@ async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
         second.answer |= {"elsewhere": pipe.number, "lost": True}
         joining = asyncio.ensure_future(attach(Subscription(exchange, "Q"), second, None))
         await until(lambda: second.answers)
-        second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
+        second.answer = {"messages": 3, "bytes": None, "expected": 0, "taken": 0}
         second.answers[0].set_result(None)
         await until(lambda: len(second.answers) == 2)
         second.answers[1].set_result(None)
@@ -356,7 +354,7 @@ async def test_two_at_once_by_a_second_trunk() -> None:
         joining = [asyncio.ensure_future(attach(Subscription(exchange, "Q"), second, None)) for _ in range(2)]
         await until(lambda: len(second.answers) == 2)
         first.lose(PeerLost(None, ""), final=False)
-        second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
+        second.answer = {"messages": 3, "bytes": None, "expected": 0, "taken": 0}
         for number in range(4):
             await until(lambda number=number: len(second.answers) > number)  # type: ignore[misc]
             second.answers[number].set_result(None)
@@ -389,7 +387,7 @@ async def test_a_pipe_that_has_ended_here() -> None:
         connection.answer = {"elsewhere": 99}
         joining = asyncio.ensure_future(attach(Subscription(exchange, "Q"), connection, None))
         await until(lambda: connection.answers)
-        connection.answer = {"handle": 6, "messages": 3, "bytes": None}
+        connection.answer = {"messages": 3, "bytes": None}
         connection.answers[0].set_result(None)
         await until(lambda: len(connection.answers) == 2)
         connection.answers[1].set_result(None)
@@ -426,4 +424,4 @@ async def test_lost_at_the_other_end_alone() -> None:
         exchange.stage_out()
         connection.answer |= {"expected": 0, "taken": 0}
         await attach(Subscription(exchange, "Q"), connection, None)
-        assert connection.sent[-1] == (5, 3, [])
+        assert connection.sent[-1] == (3, [])

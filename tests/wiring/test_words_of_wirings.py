@@ -72,7 +72,7 @@ def test_other_errors() -> None:
         with pytest.raises(WiringError) as caught:
             check_answer(answer)
         assert str(caught.value)
-    assert check_answer({"handle": 1}) == {"handle": 1}
+    assert check_answer({"pipe": 1}) == {"pipe": 1}
 
 
 def test_headers() -> None:

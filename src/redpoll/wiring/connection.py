@@ -119,7 +119,6 @@ class Pipe:
         connection: The connection that carries it; None while that is lost.
         carrier: The connection that carries it, or carried it last, or over which it is opened first.
         opened: True once the other end has opened it.
-        handle: Its handle at the other end.
         subscriptions: Its queues by name, each with the subscriptions of all bindings that have it.
         ending: True while it only sends waiting messages.
     """
@@ -132,7 +131,6 @@ class Pipe:
         self.connection: Connection | None = None
         self.carrier = carrier
         self.opened = False
-        self.handle = 0
         self.subscriptions: dict[str, list[Subscription]] = {}
         self.ending = False
         #: Subscriptions for which it is being opened.
@@ -235,7 +233,6 @@ class IncomingPipe(Receiver):
         number: Its number at both ends, in one run of its owner.
         run: That run.
         identity: The identity of the wiring that opened it.
-        handle: Its handle at this end.
         connection: The connection that carries it; None while that is lost.
         quiet: True while credit is held back, as a word with more information is about to be sent.
         lost_at: Time when the connection was lost, on the loop's clock.
@@ -249,14 +246,12 @@ class IncomingPipe(Receiver):
         limits: Limits,
         connection: Connection,
         number: int,
-        handle: int,
         widen: Callable[[IncomingPipe], None],
     ) -> None:
         super().__init__(exchange, key, first, limits, self._freed)
         self.number = number
         self.run = connection.run
         self.identity = connection.identity
-        self.handle = handle
         self.connection: Connection | None = connection
         self.quiet = False
         self.lost_at = 0.0
@@ -308,7 +303,7 @@ class Connection(ABC):
         run: The random id of the other end's run.
         up: True while the other end is there.
         pipes: Pipes to the other end, by number.
-        incoming: Pipes from the other end, by handle.
+        incoming: Pipes from the other end, by number.
         subscriptions: Those of queues that the other end requested, by exchange and queue.
     """
 
@@ -447,9 +442,9 @@ class Connection(ABC):
 
     # From the other end
 
-    def data(self, handle: int, first: int, said: int, messages: list[bytes], size: int) -> None:
+    def data(self, number: int, first: int, said: int, messages: list[bytes], size: int) -> None:
         """Process received messages."""
-        pipe = self.incoming.get(handle)
+        pipe = self.incoming.get(number)
         if pipe is not None:
             pipe.arrived(first, said, messages, size)
 
@@ -519,7 +514,7 @@ class DirectConnection(Connection):
 
     def send_data(self, pipe: Pipe, first: int, batch: Batch = NO_MESSAGES) -> None:
         """Hand the messages over."""
-        self.post(self.twin.data, pipe.handle, first, pipe.promised, batch.messages, batch.size)
+        self.post(self.twin.data, pipe.number, first, pipe.promised, batch.messages, batch.size)
 
 
 class LocalConnection(DirectConnection):

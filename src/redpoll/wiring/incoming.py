@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import reduce
-from itertools import count
 from typing import Any, Final, NamedTuple, Protocol
 
 from redpoll.errors import Closed, ProtocolError, WiringError
@@ -62,7 +61,6 @@ class IncomingPipes:
 
     def __init__(self, board: _Board) -> None:
         self._board = board
-        self._handles = count(1)
         #: The pipes by run and number.
         self._pipes: dict[tuple[bytes, int], IncomingPipe] = {}
         #: Pipes to be opened once the owner of the exchange is known: run, number and queue.
@@ -123,13 +121,11 @@ class IncomingPipes:
         if pipe is None:
             if len(connection.incoming) >= MAX_INCOMING:
                 raise WiringError(f"too many pipes of this wiring: the limit is {MAX_INCOMING:,}")
-            pipe = IncomingPipe(
-                exchange, key, first, queue.limits, connection, number, next(self._handles), self._widen
-            )
+            pipe = IncomingPipe(exchange, key, first, queue.limits, connection, number, self._widen)
             self._pipes[connection.run, number] = pipe
         again = known is not None and known.connection is not connection
         pipe.connection = connection
-        connection.incoming[pipe.handle] = pipe
+        connection.incoming[number] = pipe
         if queue.name not in pipe.sources:
             restarted = self._take_over(self._others(connection, key, queue), queue)
             source = Source(pipe, queue.name, max(at, pipe.expected), queue.gaps, queue.put)
@@ -145,7 +141,7 @@ class IncomingPipes:
                 source.miss(missed + (restarted or 0), restarted=restarted is not None)
             pipe.advance()
         limits = pipe.limits
-        answer: Answer = {"handle": pipe.handle, "messages": limits.messages, "bytes": limits.bytes}
+        answer: Answer = {"messages": limits.messages, "bytes": limits.bytes}
         if again:
             answer["expected"], answer["taken"] = pipe.expected, pipe.tell()
         return answer
@@ -239,7 +235,7 @@ class IncomingPipes:
         self._opening = {each for each in self._opening if each[:2] != (connection.run, number)}
         if pipe is not None:
             del self._pipes[connection.run, number]
-            connection.incoming.pop(pipe.handle, None)
+            connection.incoming.pop(number, None)
             queues = list(pipe.sources)
             self._forget(pipe)
             for queue in queues:

@@ -206,7 +206,7 @@ class NetConnection(Connection):
     def send_data(self, pipe: Pipe, first: int, batch: Batch = NO_MESSAGES) -> None:
         """Pack the messages and send them."""
         shape, body = batch.packed()
-        header = DATA.pack(b"D", pipe.handle, first, pipe.promised, len(batch.messages), shape)
+        header = DATA.pack(b"D", pipe.number, first, pipe.promised, len(batch.messages), shape)
         self._net.submit(self.peer, header, body)
 
     def send_credit(self, number: int, taken: int) -> None:
@@ -417,8 +417,8 @@ class Net:
             if connection is not None and size >= _CREDIT:
                 kind = body[0]
                 if kind == _D and size >= _DATA:
-                    _, handle, first, said, count, shape = DATA.unpack_from(body)
-                    self._data(connection, handle, first, said, count, shape, memoryview(body)[_DATA:])
+                    _, number, first, said, count, shape = DATA.unpack_from(body)
+                    self._data(connection, number, first, said, count, shape, memoryview(body)[_DATA:])
                     return True
                 if kind == _C and size == _CREDIT:
                     _, number, taken = CREDIT.unpack(body)
@@ -433,8 +433,8 @@ class Net:
                 self.node.conclude(message, answer)
             return False
         elif connection is not None and len(header) == _DATA and header[0] == _D:
-            _, handle, first, said, count, shape = DATA.unpack(header)
-            self._data(connection, handle, first, said, count, shape, body)
+            _, number, first, said, count, shape = DATA.unpack(header)
+            self._data(connection, number, first, said, count, shape, body)
             return True
         elif self.directory is not None and self.directory.arrived(message):
             return not message.ended
@@ -450,13 +450,13 @@ class Net:
         ]
 
     def _data(
-        self, connection: NetConnection, handle: int, first: int, said: int, count: int, shape: int, body: Buffer
+        self, connection: NetConnection, number: int, first: int, said: int, count: int, shape: int, body: Buffer
     ) -> None:
-        pipe = connection.incoming.get(handle)
+        pipe = connection.incoming.get(number)
         if pipe is None:
-            pipe = next((each.incoming[handle] for each in self._same(connection) if handle in each.incoming), None)
+            pipe = next((each.incoming[number] for each in self._same(connection) if number in each.incoming), None)
         if pipe is None:
-            self._stray(connection, handle)
+            self._stray(connection, number)
             return
         if not count:
             pipe.arrived(first, said, [], 0)
@@ -465,12 +465,12 @@ class Net:
             pipe.arrived(first, said, unpack(shape, count, body), size - 4 * count if shape == MIXED else size)
 
     @staticmethod
-    def _stray(connection: NetConnection, handle: int) -> None:
+    def _stray(connection: NetConnection, number: int) -> None:
         """Tell the other end of messages for an unknown pipe: it reopens the pipe, and counts what is lost."""
-        if handle in connection.strays or len(connection.strays) >= MAX_STRAYS:
+        if number in connection.strays or len(connection.strays) >= MAX_STRAYS:
             return
-        connection.strays.add(handle)
-        connection.tell({"word": "stray", "handle": handle})
+        connection.strays.add(number)
+        connection.tell({"word": "stray", "pipe": number})
 
     def piece_lost(self, peer: Peer) -> None:
         """Mark the connection of a peer as failed, as a piece was lost and is not resent. Called by the core."""
@@ -503,9 +503,9 @@ class Net:
                 self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
             return None
         if name == "stray":
-            handle = field(word, "handle", int)
+            number = field(word, "pipe", int)
             for each in () if connection is None else (connection, *self._same(connection)):
-                if any(pipe.handle == handle and pipe.connection is each for pipe in each.pipes.values()):
+                if number in each.pipes and each.pipes[number].connection is each:
                     self.gone(each, PeerLost(each.peer.address, "it has a pipe no more"), final=False)
             return None
         if name == "bye":

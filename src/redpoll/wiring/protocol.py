@@ -3,7 +3,7 @@
 Every message of a wiring's node has a header, whose first byte is its kind; in a small message the header is the beginning
 of the body:
 
-    D  data    handle, number of the first, number behind the last that was accepted, count, shape; the body is packed
+    D  data    number of the pipe, number of the first, number behind the last accepted, count, shape; the body is packed
     C  credit  number of the pipe, number before which all messages were taken
     W  word    the body is a record, {"word": …}, and so is the answer, if one is requested
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring.connection import Answer, Connection, Pipe, Subscription
 from redpoll.wiring.names import Limits, Scope
-from redpoll.wiring.protocol import field
 from redpoll.wiring.sender import Sender
 
 __all__ = ["attach", "leave", "window_of"]
-
-#: Maximum handle of a pipe: one that a message can carry.
-_HANDLES: Final = 2**32 - 1
 
 
 async def attach(
@@ -64,9 +60,6 @@ async def attach(
     try:
         answer = await connection.request(word, timeout)
         elsewhere = answer.get("elsewhere")
-        handle = field(answer, "handle", int) if elsewhere is None else 0
-        if not 0 <= handle <= _HANDLES:
-            raise ProtocolError(f"no pipe has the handle {handle}: it is 0 to {_HANDLES}")  # noqa: TRY301  # as below
         window = window_of(answer)
         if exchange.closed or not connection.up:
             raise WiringError(f"the exchange {exchange.name!r} was deleted, or the link is lost")  # noqa: TRY301  # as any other failure
@@ -103,7 +96,6 @@ async def attach(
         expected, taken = answer.get("expected"), answer.get("taken")
         known = type(expected) is int and type(taken) is int
         pipe.connection = pipe.carrier = connection
-        pipe.handle = handle
         exchange.count_unconfirmed(sender.open(window, expected if known else None, taken if known else None))
         if sender.sent > word["first"] or known:
             connection.send_data(pipe, sender.sent)
