@@ -113,7 +113,7 @@ async def write_taken(exchange: redpoll.wiring.Exchange, log: Log) -> None:
     """Write down how it stands with the pipes, whenever that changes."""
     before: tuple[Any, ...] = ()
     while True:
-        now = tuple((pipe.sender.sent, pipe.sender.taken, pipe.sender.up) for pipe in exchange.pipes)
+        now = tuple((pipe.sent, pipe.taken, pipe.up) for pipe in exchange.pipes)
         if now != before:
             before = now
             log.write("pipes", json.dumps(now))

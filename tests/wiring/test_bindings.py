@@ -42,7 +42,7 @@ async def test_cut(by: str) -> None:
                 await exchange.send(b"%d" % (100 * round_ + number))
             await until(lambda: queue.stats.waiting + queue.stats.received == 100 * (round_ + 1))  # noqa: B023  # at once
             await cut(a, b)
-            await until(lambda: binding.state == "up" and exchange.pipes[0].sender.up)
+            await until(lambda: binding.state == "up" and exchange.pipes[0].up)
         assert await get(queue, 300) == [b"%d" % number for number in range(300)]
         assert [each for each, _ in lost] == [binding] * 3
         assert ups == [binding] * 4
@@ -380,11 +380,11 @@ async def test_receiver_started_anew() -> None:
         for queue in queues:
             await get(queue, 10)
             assert queue.receive_nowait() is None
-        await until(lambda: exchange.pipes[0].sender.taken == 10)
+        await until(lambda: exchange.pipes[0].taken == 10)
         await exchange.send_many([b"y"] * 5)
-        await until(lambda: exchange.pipes[0].sender.sent == 15)
+        await until(lambda: exchange.pipes[0].sent == 15)
         await first._net.stop(0)
-        await until(lambda: not exchange.pipes[0].sender.up)
+        await until(lambda: not exchange.pipes[0].up)
         await first.close()
         async with Wiring(names.address) as second:
             one = await second.create_queue("1", scope=GLOBAL, gaps=True)

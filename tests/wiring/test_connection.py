@@ -14,7 +14,6 @@ from redpoll.wiring import Limits
 from redpoll.wiring.connection import NO_MESSAGES, LocalConnection, Pipe
 from redpoll.wiring.names import AtLimit
 from redpoll.wiring.protocol import Batch
-from redpoll.wiring.sender import Sender
 
 pytestmark = pytest.mark.asyncio
 
@@ -45,13 +44,13 @@ async def wiring() -> AsyncIterator[Wiring]:
 
 def pipe(connection: LocalConnection, number: int, pieces: int) -> Pipe:
     """A pipe with so many pieces to send."""
-    sender = Sender(Limits(), AtLimit.WAIT)
-    sender.open(Limits(), None, None)
-    made = Pipe((Mock(drainers=[], waiters=[]), ""), connection, sender)
+    exchange = Mock(drainers=[], waiters=[], limits=Limits(), at_limit=AtLimit.WAIT)
+    made = Pipe((exchange, ""), connection)
+    made.open(Limits(), None, None)
     made.number = number
     made.connection = connection
     for _ in range(pieces):
-        sender.accept(Batch([bytes(40_000)]))
+        made.accept(Batch([bytes(40_000)]))
     return made
 
 

@@ -137,7 +137,7 @@ async def test_drops_by_pipe(wiring: Wiring) -> None:
             assert await fast.receive(PATIENCE) == b"%d" % number
             # It counts as taken when the next one is asked for.
             assert fast.receive_nowait() is None
-            await until(lambda: [pipe for pipe in exchange.pipes if pipe.sender.taken == exchange.stats.sent])
+            await until(lambda: [pipe for pipe in exchange.pipes if pipe.taken == exchange.stats.sent])
         assert slow.stats.waiting == 3
         assert fast.stats.missing == 0
 

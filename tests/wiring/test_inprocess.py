@@ -117,7 +117,7 @@ async def test_both_ways() -> None:
             for _ in range(count):
                 await exchange.send(await queue.receive(PATIENCE))
             await exchange.flush()
-            await until(lambda: exchange.pipes[0].sender.taken == count)
+            await until(lambda: exchange.pipes[0].taken == count)
 
     async with Wiring() as wiring:
         ready = threading.Event()

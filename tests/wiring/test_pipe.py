@@ -8,16 +8,15 @@ from unittest.mock import Mock
 from redpoll.wiring.connection import Pipe, Subscription
 from redpoll.wiring.names import AtLimit, Limits, Style
 from redpoll.wiring.protocol import Batch
-from redpoll.wiring.sender import Sender
 
 
 def make(**more: Any) -> tuple[Pipe, Mock, Mock]:
     """A pipe that is open, its connection and its exchange."""
-    exchange = Mock(drainers=[], style=Style.BALANCE)
+    limits = Limits(messages=4, resume=0.25)
+    exchange = Mock(drainers=[], style=Style.BALANCE, limits=limits, at_limit=AtLimit.WAIT)
     connection = Mock(writable=True, **more)
-    sender = Sender(Limits(messages=4, resume=0.25), AtLimit.WAIT)
-    sender.open(Limits(messages=2), None, None)
-    pipe = Pipe((exchange, "Q"), connection, sender)
+    pipe = Pipe((exchange, "Q"), connection)
+    pipe.open(Limits(messages=2), None, None)
     pipe.connection = connection
     return pipe, connection, exchange
 
@@ -25,7 +24,7 @@ def make(**more: Any) -> tuple[Pipe, Mock, Mock]:
 def test_pump() -> None:
     """It sends as far as the other end has room, and goes on when that has taken some; who waits for room is told."""
     pipe, connection, exchange = make()
-    pipe.sender.accept(Batch([b"a", b"b", b"c"]))
+    pipe.accept(Batch([b"a", b"b", b"c"]))
     pipe.pump()
     assert [call.args[2].messages for call in connection.send_data.call_args_list] == [[b"a"], [b"b"]]
     pipe.credited(1)
@@ -37,7 +36,7 @@ def test_starves() -> None:
     """Where the connection takes nothing it waits for that."""
     pipe, connection, _ = make()
     connection.writable = False
-    pipe.sender.accept(Batch([b"a"]))
+    pipe.accept(Batch([b"a"]))
     pipe.pump()
     connection.wait_writable.assert_called_once_with(pipe)
     assert not connection.send_data.called
@@ -46,7 +45,7 @@ def test_starves() -> None:
 def test_ends() -> None:
     """One that is to end does so when nothing waits in it any more."""
     pipe, connection, _ = make()
-    pipe.sender.accept(Batch([b"a", b"b", b"c"]))
+    pipe.accept(Batch([b"a", b"b", b"c"]))
     pipe.ending = True
     pipe.pump()
     assert not connection.end.called
@@ -62,9 +61,9 @@ def test_lost() -> None:
     subscription = Subscription(exchange, "Q")
     subscription.up = True
     pipe.add(subscription)
-    pipe.sender.accept(Batch([b"a", b"b", b"c", b"d"]))
+    pipe.accept(Batch([b"a", b"b", b"c", b"d"]))
     pipe.pump()
     pipe.credited(1)
     pipe.lost()
-    assert (subscription.up, subscription.base, pipe.connection, pipe.sender.up) == (False, 1, None, False)
+    assert (subscription.up, subscription.base, pipe.connection, pipe.up) == (False, 1, None, False)
     exchange.pipe_lost.assert_called_once_with(pipe)

@@ -231,7 +231,7 @@ async def test_back() -> None:
         other = far(wiring, b"2")
         await attach(subscription, other, None)
         assert numbers(other) == (5, 5, 3)
-        assert exchange.pipes[0].sender.taken == 5
+        assert exchange.pipes[0].taken == 5
 
 
 async def test_dropped_while_lost() -> None:

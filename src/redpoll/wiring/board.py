@@ -236,10 +236,10 @@ class Board:
             pipe.pump()
             pipe.exchange.room_changed()
         else:
-            unconfirmed = pipe.sender.give_up()
+            unconfirmed = pipe.give_up()
             pipe.exchange.count_unconfirmed(unconfirmed)
             self._unconfirmed(pipe.exchange, queues, unconfirmed)
-        if not pipe.subscriptions and not pipe.sender.empty:
+        if not pipe.subscriptions and not pipe.empty:
             # The other end would drop it.
             pipe.exchange.take_back(pipe)
             pipe.pump()
@@ -251,7 +251,7 @@ class Board:
         """Handle more credit from the other end of a pipe than it granted on opening."""
         pipe = connection.pipes.get(field(word, "pipe", int))
         if pipe is not None and pipe.connection is connection:
-            pipe.sender.grant(window_of(word))
+            pipe.grant(window_of(word))
             pipe.pump()
             pipe.exchange.room_changed()
         return {}
@@ -261,7 +261,7 @@ class Board:
     def connection_lost(self, connection: Connection, error: RedpollError, *, final: bool) -> None:
         """Handle the loss of a connection: its pipes wait, or end."""
         for pipe in list(connection.pipes.values()):
-            queues, unconfirmed = pipe.queues, pipe.sender.unconfirmed
+            queues, unconfirmed = pipe.queues, pipe.unconfirmed
             pipe.lost()
             self._unconfirmed(pipe.exchange, queues, unconfirmed)
         for exchange in dict.fromkeys(pipe.exchange for pipe in connection.pipes.values()):
@@ -304,9 +304,9 @@ def _exchange(exchange: Exchange, everything: bool) -> dict[str, Any]:
             "peer": None if pipe.connection is None else pipe.connection.place,
             "identity": None if pipe.connection is None else pipe.connection.identity,
             "state": "up" if subscription.up else "lost",
-            "sent": pipe.sender.sent,
-            "waiting": pipe.sender.waiting,
-            "dropped": pipe.sender.dropped,
+            "sent": pipe.sent,
+            "waiting": pipe.waiting,
+            "dropped": pipe.dropped,
         }
         for pipe in exchange.pipes
         for queue, (subscription, *_) in pipe.subscriptions.items()

@@ -108,14 +108,13 @@ class Subscription:
             self.asker.tell({"word": "unwired", "exchange": self.exchange.name, "queue": self.queue, **refusal(error)})
 
 
-class Pipe:
+class Pipe(Sender):
     """A pipe, at the exchange's end.
 
     Attributes:
         key: The key of its subscriptions.
         exchange: The exchange.
         number: Its number at both ends, in one run of its owner.
-        sender: Its sending half.
         connection: The connection that carries it; None while that is lost.
         carrier: The connection that carries it, or carried it last, or over which it is opened first.
         opened: True once the other end has opened it.
@@ -123,11 +122,11 @@ class Pipe:
         ending: True while it only sends waiting messages.
     """
 
-    def __init__(self, key: tuple[_Exchange, str], carrier: Connection, sender: Sender) -> None:
+    def __init__(self, key: tuple[_Exchange, str], carrier: Connection) -> None:
         self.key = key
-        self.exchange = key[0]
+        self.exchange = exchange = key[0]
+        super().__init__(exchange.limits, exchange.at_limit)
         self.number = carrier.board.next_number()
-        self.sender = sender
         self.connection: Connection | None = None
         self.carrier = carrier
         self.opened = False
@@ -177,27 +176,26 @@ class Pipe:
 
         With `Style.BALANCE`, waiting messages may still be given to another pipe.
         """
-        return self.sender.sent if self.exchange.style is Style.BALANCE else self.sender.next
+        return self.sent if self.exchange.style is Style.BALANCE else self.next
 
     def pump(self) -> None:
         """Send waiting messages, as far as the other end has room and the connection is writable."""
-        sender = self.sender
         connection = self.connection
-        if connection is None or not sender.up:
+        if connection is None or not self.up:
             return
         while connection.writable:
-            chunk = sender.take()
+            chunk = self.take()
             if chunk is None:
                 break
             connection.send_data(self, *chunk)
-            if not sender.waiting:
+            if not self.waiting:
                 break
         else:
             connection.wait_writable(self)
             return
-        if sender.tail:
-            connection.send_data(self, sender.mark())
-        if self.ending and sender.empty:
+        if self.tail:
+            connection.send_data(self, self.mark())
+        if self.ending and self.empty:
             self.end()
         elif self.exchange.drainers:
             self.exchange.drained()
@@ -210,7 +208,7 @@ class Pipe:
 
     def credited(self, taken: int) -> None:
         """Process credit of the other end."""
-        if self.sender.credit(taken):
+        if self.credit(taken):
             self.pump()
             self.exchange.room_changed()
 
@@ -218,11 +216,11 @@ class Pipe:
         """Detach the connection, which is lost; the caller tells the exchange that its pipes changed."""
         self.connection = None
         self.waits_writable = False
-        self.sender.up = False
+        self.up = False
         for subscription in self.bound:
             if subscription.up:
                 subscription.up = False
-                subscription.base = self.sender.taken
+                subscription.base = self.taken
         self.exchange.pipe_lost(self)
 
 
@@ -413,13 +411,13 @@ class Connection(ABC):
             pipe = waits_writable.popleft()
             pipe.waits_writable = False
             for _ in range(_TURN):
-                chunk = pipe.sender.take() if pipe.connection is self else None
+                chunk = pipe.take() if pipe.connection is self else None
                 if chunk is None:
                     break
                 self.send_data(pipe, *chunk)
             if pipe.connection is not self:
                 continue
-            if len(waits_writable) and not pipe.sender.empty:
+            if len(waits_writable) and not pipe.empty:
                 pipe.waits_writable = True
                 waits_writable.append(pipe)
             else:
@@ -451,7 +449,7 @@ class Connection(ABC):
     def credit(self, number: int, taken: int) -> None:
         """Process received credit."""
         pipe = self.pipes.get(number)
-        if pipe is not None and taken > pipe.sender.taken:
+        if pipe is not None and taken > pipe.taken:
             pipe.credited(taken)
 
     def took(self, numbers: Iterable[Any]) -> None:
@@ -459,7 +457,7 @@ class Connection(ABC):
         for each in numbers:
             match each:
                 case (int(number), int(taken)) if (pipe := self.pipes.get(number)) is not None:
-                    pipe.sender.credit(taken)
+                    pipe.credit(taken)
 
     def said(self, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
         """Process a word of the other end; return the answer, which may be an error.

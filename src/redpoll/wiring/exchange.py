@@ -115,8 +115,8 @@ class Exchange:
     def stats(self) -> ExchangeStats:
         """The counters."""
         staged = len(self._staged)
-        waiting = staged + sum(pipe.sender.waiting for pipe in self.pipes)
-        unconfirmed = self._unconfirmed + sum(pipe.sender.unconfirmed for pipe in self.pipes if not pipe.sender.up)
+        waiting = staged + sum(pipe.waiting for pipe in self.pipes)
+        unconfirmed = self._unconfirmed + sum(pipe.unconfirmed for pipe in self.pipes if not pipe.up)
         return ExchangeStats(self._sent + staged, self._dropped, self._unbound, waiting, len(self.pipes), unconfirmed)
 
     # Sending
@@ -262,7 +262,7 @@ class Exchange:
             raise Expired(data, timeout, "waiting for room") from None
 
     def _full(self, data: Any) -> QueueFull:
-        full = any(pipe.sender.lacks_messages for pipe in self.pipes)
+        full = any(pipe.lacks_messages for pipe in self.pipes)
         limits = self.limits
         error = QueueFull(data, limits.most_messages if full else limits.most_bytes, "messages" if full else "bytes")
         error.hint = "send later, or make the exchange with AtLimit.WAIT"
@@ -320,7 +320,7 @@ class Exchange:
     def _room(self) -> tuple[int, int]:
         """Return (messages, bytes) that may be staged without asking again; the bytes count before the last message."""
         if self.style is Style.BALANCE:
-            up = [pipe.sender.room() for pipe in self.pipes if pipe.sender.up]
+            up = [pipe.room() for pipe in self.pipes if pipe.up]
             rooms = [room for room in up if room[0]]
             if not rooms:
                 return (0, 0) if self._waits or not up else (_UNLIMITED, _UNLIMITED)
@@ -328,7 +328,7 @@ class Exchange:
         messages = size = _UNLIMITED
         if self._waits:
             for pipe in self.pipes:
-                room = pipe.sender.room()
+                room = pipe.room()
                 messages = min(messages, room[0])
                 size = min(size, room[1])
         return messages, size
@@ -355,7 +355,7 @@ class Exchange:
             return
         batch = Batch(messages, size)
         for pipe in pipes if len(pipes) == 1 else list(pipes):
-            dropped = pipe.sender.accept(batch)
+            dropped = pipe.accept(batch)
             if dropped:
                 self._dropped += dropped
             pipe.pump()
@@ -363,13 +363,13 @@ class Exchange:
     def _balance(self, messages: list[bytes]) -> None:
         """Give each message to one pipe in turn, while some have room; without room `at_limit` decides for each."""
         while messages:
-            up = [pipe for pipe in self.pipes if pipe.sender.up]
+            up = [pipe for pipe in self.pipes if pipe.up]
             if not up:
                 # The pipes were lost meanwhile: messages wait for the next one.
                 self._staged = messages + self._staged
                 self._cap = 0
                 return
-            rooms = [(pipe, room) for pipe in up if (room := pipe.sender.room()[0])]
+            rooms = [(pipe, room) for pipe in up if (room := pipe.room()[0])]
             pipes = [pipe for pipe, _ in rooms] or up
             count = len(pipes)
             most = count * min(room for _, room in rooms) if rooms else len(messages)
@@ -379,7 +379,7 @@ class Exchange:
             self._next = begin + len(some)
             for number in range(min(count, len(some))):
                 pipe = pipes[(begin + number) % count]
-                self._dropped += pipe.sender.accept(Batch(some[number::count]))
+                self._dropped += pipe.accept(Batch(some[number::count]))
                 pipe.pump()
 
     # Pipes
@@ -387,7 +387,7 @@ class Exchange:
     @property
     def is_drained(self) -> bool:
         """True if no message waits in this exchange."""
-        return not self._staged and all(pipe.sender.empty for pipe in self.pipes)
+        return not self._staged and all(pipe.empty for pipe in self.pipes)
 
     def stage_out(self) -> None:
         """Hand out staged messages."""
@@ -419,10 +419,10 @@ class Exchange:
 
     def stage_again(self) -> None:
         """Move messages that wait in lost pipes to live ones, if each message goes to one queue."""
-        if not self.stranded or self.style is not Style.BALANCE or not any(pipe.sender.up for pipe in self.pipes):
+        if not self.stranded or self.style is not Style.BALANCE or not any(pipe.up for pipe in self.pipes):
             return
         stranded, self.stranded = self.stranded, {}
-        messages = [message for pipe in stranded if not pipe.sender.up for message in pipe.sender.withdraw()]
+        messages = [message for pipe in stranded if not pipe.up for message in pipe.withdraw()]
         if messages:
             self._sent -= len(messages)
             self._balance(messages)
@@ -430,12 +430,12 @@ class Exchange:
     def take_back(self, pipe: Pipe) -> None:
         """Withdraw messages that a pipe will not send: give them to others if each goes to one queue, else drop them."""
         if self.style is Style.BALANCE and not self.closed:
-            messages = pipe.sender.withdraw()
+            messages = pipe.withdraw()
             if messages:
                 self._sent -= len(messages)
                 self._balance(messages)
         else:
-            self._dropped += pipe.sender.discard()
+            self._dropped += pipe.discard()
 
     def count_unconfirmed(self, count: int) -> None:
         """Count messages that were sent to a lost owner and will not be confirmed."""
@@ -444,10 +444,10 @@ class Exchange:
     def pipe_lost(self, pipe: Pipe) -> None:
         """Handle a pipe whose connection is lost: messages in it wait for an owner, unless it only had these to send."""
         if pipe.ending:
-            self.count_unconfirmed(pipe.sender.give_up())
+            self.count_unconfirmed(pipe.give_up())
             self.take_back(pipe)
             pipe.end()
-        elif self.style is Style.BALANCE and not pipe.sender.empty:
+        elif self.style is Style.BALANCE and not pipe.empty:
             self.stranded[pipe] = None
 
     def remove(self, pipe: Pipe) -> None:
@@ -456,10 +456,10 @@ class Exchange:
         if pipe in self.pipes:
             self.pipes.remove(pipe)
             self.stranded.pop(pipe, None)
-            if not pipe.sender.up:
-                self.count_unconfirmed(pipe.sender.give_up())
+            if not pipe.up:
+                self.count_unconfirmed(pipe.give_up())
         pipe.ending = True
-        if pipe.connection is None or pipe.sender.empty:
+        if pipe.connection is None or pipe.empty:
             self.take_back(pipe)
             pipe.end()
         self.pipe_changed()

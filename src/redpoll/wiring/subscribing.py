@@ -8,7 +8,6 @@ from typing import Any
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring.connection import Answer, Connection, Pipe, Subscription
 from redpoll.wiring.names import Limits, Scope
-from redpoll.wiring.sender import Sender
 
 __all__ = ["attach", "leave", "window_of"]
 
@@ -41,16 +40,15 @@ async def attach(
     exchange = subscription.exchange
     exchange.stage_out()
     pipe = pipe or _pipe_to(subscription, connection)
-    sender = pipe.sender
     # Messages that wait in a pipe without an other end are for the next one to open it.
-    at = sender.next if pipe.connection is connection else sender.sent
+    at = pipe.next if pipe.connection is connection else pipe.sent
     word: dict[str, Any] = {
         "word": "open",
         "pipe": pipe.number,
         "exchange": exchange.name,
         "is_global": exchange.scope is Scope.GLOBAL,
         "queue": subscription.queue,
-        "first": sender.sent,
+        "first": pipe.sent,
         "at": at,
         "missed": _missed(subscription, pipe, at),
     }
@@ -88,17 +86,17 @@ async def attach(
         pipe.opened = True
         exchange.pipes.append(pipe)
     if pipe.connection is connection:
-        sender.grant(window)
+        pipe.grant(window)
         if "expected" in answer:
             # The pipe was lost at the other end alone: messages that had not arrived there are lost.
-            connection.send_data(pipe, sender.sent)
+            connection.send_data(pipe, pipe.sent)
     else:
         expected, taken = answer.get("expected"), answer.get("taken")
         known = type(expected) is int and type(taken) is int
         pipe.connection = pipe.carrier = connection
-        exchange.count_unconfirmed(sender.open(window, expected if known else None, taken if known else None))
-        if sender.sent > word["first"] or known:
-            connection.send_data(pipe, sender.sent)
+        exchange.count_unconfirmed(pipe.open(window, expected if known else None, taken if known else None))
+        if pipe.sent > word["first"] or known:
+            connection.send_data(pipe, pipe.sent)
     pipe.pump()
     exchange.pipe_changed()
     return connection
@@ -125,7 +123,7 @@ def _abandon(subscription: Subscription, pipe: Pipe, connection: Connection) -> 
         pipe.opening.remove(subscription)
     kept = pipe.connection is connection or pipe.opening
     if kept and connection.up and not pipe.leads_to(subscription.queue):
-        connection.tell({"word": "close", "pipe": pipe.number, "queue": subscription.queue, "at": pipe.sender.next})
+        connection.tell({"word": "close", "pipe": pipe.number, "queue": subscription.queue, "at": pipe.next})
     if pipe.opening:
         return
     if pipe.connection is None:
@@ -151,7 +149,7 @@ def _pipe_to(subscription: Subscription, connection: Connection) -> Pipe:
     for pipe in exchange.pipes:
         if pipe.connection is None and pipe.key == subscription.key and pipe.carrier.leads_where(connection):
             return pipe
-    return Pipe(subscription.key, connection, Sender(exchange.limits, exchange.at_limit))
+    return Pipe(subscription.key, connection)
 
 
 def _missed(subscription: Subscription, pipe: Pipe, at: int) -> int:
@@ -160,7 +158,7 @@ def _missed(subscription: Subscription, pipe: Pipe, at: int) -> int:
     if former is None:
         return 0
     # Another pipe has other numbers.
-    return max(0, (at if former is pipe else former.sender.next) - subscription.base)
+    return max(0, (at if former is pipe else former.next) - subscription.base)
 
 
 def _joined(subscription: Subscription, pipe: Pipe) -> None:
@@ -171,7 +169,7 @@ def _joined(subscription: Subscription, pipe: Pipe) -> None:
             subscription.exchange.remove(former)
     subscription.pipe = pipe
     subscription.up = True
-    subscription.base = pipe.sender.taken
+    subscription.base = pipe.taken
     pipe.add(subscription)
 
 
@@ -187,7 +185,7 @@ def leave(subscription: Subscription) -> None:
     if not pipe.drop(subscription) or pipe.leads_to(subscription.queue):
         return
     if connection is not None and connection.up:
-        connection.tell({"word": "close", "pipe": pipe.number, "queue": subscription.queue, "at": pipe.sender.next})
+        connection.tell({"word": "close", "pipe": pipe.number, "queue": subscription.queue, "at": pipe.next})
     if not pipe.subscriptions and not pipe.opening:
         pipe.exchange.remove(pipe)
 
