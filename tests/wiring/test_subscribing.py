@@ -1,4 +1,4 @@
-"""How queues subscription an exchange."""
+"""How queues join an exchange."""
 
 from __future__ import annotations
 

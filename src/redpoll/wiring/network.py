@@ -410,33 +410,27 @@ class Net:
             _logger.warning("refused a message from %s (%s): %s", message.address, remote_of(message), error)
 
     def _is_of_a_pipe(self, connection: NetConnection | None, message: Received[bytes]) -> bool:
-        header = message.header
-        body = message.data
-        if not header:
-            size = len(body)
-            if connection is not None and size >= _CREDIT:
-                kind = body[0]
-                if kind == _D and size >= _DATA:
-                    _, number, first, said, count, shape = DATA.unpack_from(body)
-                    self._data(connection, number, first, said, count, shape, memoryview(body)[_DATA:])
-                    return True
-                if kind == _C and size == _CREDIT:
-                    _, number, taken = CREDIT.unpack(body)
-                    if number not in connection.pipes:
-                        # The other end may see one peer where this end sees two.
-                        connection = next((each for each in self._same(connection) if number in each.pipes), connection)
-                    connection.credit(number, taken)
-                    return True
-        elif header == WORD:
+        header, body = message.header, message.data
+        if header == WORD:
             answer = self._word(connection, message)
             if not message.ended:
                 self.node.conclude(message, answer)
             return False
-        elif connection is not None and len(header) == _DATA and header[0] == _D:
-            _, number, first, said, count, shape = DATA.unpack(header)
-            self._data(connection, number, first, said, count, shape, body)
-            return True
-        elif self.directory is not None and self.directory.arrived(message):
+        start = header or body
+        if connection is not None and len(start) >= _CREDIT:
+            if start[0] == _D and len(start) >= _DATA and len(header) in {0, _DATA}:
+                _, number, first, said, count, shape = DATA.unpack_from(start)
+                messages = body if header else memoryview(body)[_DATA:]
+                self._data(connection, number, first, said, count, shape, messages)
+                return True
+            if start[0] == _C and len(start) == _CREDIT:
+                _, number, taken = CREDIT.unpack(start)
+                if number not in connection.pipes:
+                    # The other end may see one peer where this end sees two.
+                    connection = next((each for each in self._same(connection) if number in each.pipes), connection)
+                connection.credit(number, taken)
+                return True
+        if self.directory is not None and self.directory.arrived(message):
             return not message.ended
         message.refuse("this is a wiring")
         return False

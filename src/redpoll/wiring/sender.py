@@ -183,7 +183,7 @@ class Sender:
         return Chunk(first, batch)
 
     def _joined(self, first: int, batch: Batch) -> Batch:
-        """Subscription a piece with those that follow it, up to the maximum size."""
+        """Join a piece with those that follow it, up to the maximum size."""
         waiting = self._waiting
         count, size = len(batch), batch.size
         messages: list[bytes] | None = None
