@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import reduce
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from redpoll.errors import Closed, ProtocolError, WiringError
 from redpoll.wiring.connection import Answer, Connection, IncomingPipe
@@ -28,18 +28,8 @@ _MESSAGES: Final = 2**53
 _PIPES: Final = 2**32 - 1
 
 
-class _Claims(NamedTuple):
-    """The pipes and connections of others that a new pipe would replace.
-
-    Attributes:
-        holders: Trunks of the same identity that carry pipes.
-        strange: Pipes of other identities.
-        live: Whether any of these has a connection.
-    """
-
-    holders: frozenset[Connection]
-    strange: frozenset[IncomingPipe]
-    live: bool
+_Claims: TypeAlias = frozenset[tuple[IncomingPipe, Connection | None]]
+"""Pipes of others, with their connections."""
 
 
 class _Board(Protocol):
@@ -77,24 +67,20 @@ class IncomingPipes:
             NameTaken: The directory names another owner, or the identity is another's; also the errors of `open`.
         """
         claims = self._claims(connection, word)
-        return self.open(connection, word) if claims is None else self._open_later(connection, word, claims)
+        return self._open_later(connection, word, claims) if claims else self.open(connection, word)
 
-    def _claims(self, connection: Connection, word: dict[str, Any]) -> _Claims | None:
-        """Return the claims of others that opening a pipe would end, if the right to that has to be checked."""
+    def _claims(self, connection: Connection, word: dict[str, Any]) -> _Claims:
+        """Return the pipes that opening one would end, as far as the right to that has to be checked."""
         number, is_global = field(word, "pipe", int), field(word, "is_global", bool)
         exchange = check_name("exchange", word.get("exchange"))
         queue = self._board.visible_queue(connection, check_name("queue", word.get("queue")), exchange)
         key = _key(connection, exchange, is_global)
-        others = self._others(connection, key, queue)
-        strange = frozenset(each for each in others if each.identity != connection.identity)
-        claimed = [
-            each for each in (*self._owners(key, queue), self._pipes.get((connection.run, number))) if each is not None
-        ]
-        connections = (each.connection for each in claimed if each not in strange)
-        holders = frozenset(each for each in connections if each not in (None, connection))
-        if not strange and (not holders or self._elsewhere(connection, number, key, queue) is not None):
-            return None
-        return _Claims(holders, strange, any(each.connection is not None for each in strange))
+        known = self._pipes.get((connection.run, number))
+        claimed = [*self._owners(key, queue), *(() if known is None else (known,))]
+        strange = [pipe for pipe in claimed if pipe.identity != connection.identity]
+        if strange or self._elsewhere(connection, number, key, queue) is None:
+            strange += [pipe for pipe in claimed if pipe.connection not in (None, connection)]
+        return frozenset((pipe, pipe.connection) for pipe in strange)
 
     def open(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Add a queue to a pipe, which is new, known, or restored, at the request of the exchange's owner.
@@ -171,18 +157,21 @@ class IncomingPipes:
             word = {"word": "room", "pipe": pipe.number, "messages": limits.messages, "bytes": limits.bytes}
             pipe.connection.tell(word)
 
-    async def _open_later(self, connection: Connection, word: dict[str, Any], claims: _Claims | None) -> Answer:
+    async def _open_later(self, connection: Connection, word: dict[str, Any], claims: _Claims) -> Answer:
         """Open a pipe, if the checks of its owner allow it: they are made again where the claims have changed meanwhile."""
         exchange = word["exchange"]
         mark = (connection.run, word["pipe"], word["queue"])
         self._opening.add(mark)
         try:
             checked = None
-            while claims is not None and claims != checked:
+            while claims and claims != checked:
                 checked = claims
-                await self._board.check_identity(connection, "exchange", exchange, claims.holders)
-                if claims.strange:
-                    await self._board.check_heir(connection, "exchange", exchange, live=claims.live)
+                own = [held for pipe, held in claims if held is not None and pipe.identity == connection.identity]
+                await self._board.check_identity(connection, "exchange", exchange, own)
+                strange = [held for pipe, held in claims if pipe.identity != connection.identity]
+                if strange:
+                    live = any(held is not None for held in strange)
+                    await self._board.check_heir(connection, "exchange", exchange, live=live)
                 if mark not in self._opening or not connection.up:
                     raise Closed("pipe")
                 claims = self._claims(connection, word)
