@@ -16,15 +16,17 @@ from redpoll.wiring.names import AtLimit, Limits, Scope, Style
 from redpoll.wiring.protocol import BATCH_MESSAGES, Batch
 from redpoll.wiring.waiting import Waiters
 
-__all__ = ["IDLE", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats"]
+__all__ = ["IDLE", "LARGEST", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats"]
 
-#: Messages up to this size, in bytes, are counted, not measured, when they are sent.
-SMALL = 4096
+#: Messages up to this size, in bytes, are counted, not measured, when they are sent; the limit grows to the second
+#: value while most messages are larger.
+SMALL = 1024
+LARGEST = 16 * 1024
 
 #: A message that is sent at least this many seconds after the last flush is handed out at once, not with later ones.
 IDLE = 25e-6
 
-#: Maximum bytes of messages above that size that are handed out together in one turn of the loop.
+#: Maximum bytes handed out together in one turn of the loop.
 STAGED_BYTES = 256 * 1024
 
 _UNLIMITED = 2**62
@@ -96,6 +98,9 @@ class Exchange:
         self._left = 0
         self._scheduled = False
         self._flushed = 0.0
+        #: Number of messages handed out together, and the size up to which they are counted, adapted to recent
+        #: messages.
+        self._target = BATCH_MESSAGES
         self._small = min(SMALL, max_size)
         self._waits = at_limit is AtLimit.WAIT or at_limit is AtLimit.REFUSE
         #: Its pipes, including lost ones that are kept.
@@ -304,7 +309,7 @@ class Exchange:
             if self.waiters:
                 self.room_changed()
             return True
-        self._cap = max(1, min(messages, BATCH_MESSAGES, room // self._small))
+        self._cap = max(1, min(messages, self._target, room // self._small))
         self._left = min(STAGED_BYTES, room) - size
         # Not `staged`, which may have been handed out.
         self._staged.append(data)
@@ -342,7 +347,14 @@ class Exchange:
         staged, self._staged = self._staged, []
         self._cap = 0
         self._flushed = self._time()
-        self._hand_out(staged, sum(map(len, staged)))
+        size = sum(map(len, staged))
+        count = len(staged)
+        if count >= 16:
+            # Later messages are likely to be of similar size.
+            each = size // count
+            self._small = min(max(each, SMALL), LARGEST, self.max_size)
+            self._target = min(max(STAGED_BYTES // (each or 1), 16), BATCH_MESSAGES)
+        self._hand_out(staged, size)
 
     def _hand_out(self, messages: list[bytes], size: int) -> None:
         if self.style is Style.BALANCE:
