@@ -116,6 +116,9 @@ async def test_backups_that_cannot_be_made(tmp_path: Path) -> None:
         await store.backup(f"{tmp_path}/a\0b")
     with pytest.raises(StoreError, match=r"backup to .*hub\.db: No such file"):
         await store.backup(tmp_path / "nowhere" / "hub.db")
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(StoreError, match=r"backup to .*link: File exists"):
+        await store.backup(tmp_path / "link")
     closing = asyncio.ensure_future(store.close())
     with pytest.raises(StoreError, match="was closed"):
         await asyncio.gather(store.backup(tmp_path / "late"), closing)
@@ -123,6 +126,24 @@ async def test_backups_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="was closed"):
         await store.check()
     assert not (tmp_path / "late").exists()
+
+
+@pytest.mark.asyncio
+async def test_two_backups_to_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of backups to one file at the same time one is made and the other refused; other files stay as they are."""
+    monkeypatch.setattr(disk, "_BACKUP", 1)
+    store = open_store(tmp_path / "hub", reserve=SMALL)
+    for number in range(1, 500):
+        store.write(turn(number), lambda: None)
+    target = tmp_path / "copy" / "hub.db"
+    target.parent.mkdir()
+    (target.parent / "hub.db.part").write_text("another's")
+    ends = await asyncio.gather(store.backup(target), store.backup(target), return_exceptions=True)
+    assert [str(each) for each in ends if each] == [f"{tmp_path / 'hub'}: backup to {target}: File exists"]
+    assert {each.name for each in target.parent.iterdir()} == {"hub.db", "hub.db.part"}
+    assert (target.parent / "hub.db.part").read_text() == "another's"
+    await store.close()
+    assert check_store(target.parent) == []
 
 
 @pytest.mark.asyncio
@@ -163,6 +184,25 @@ async def test_check(tmp_path: Path) -> None:
     assert check_store(tmp_path)
     file.write_bytes(b"nothing of a database" * 500)
     assert check_store(tmp_path) == ["file is not a database"]
+
+
+def test_files_that_no_hub_has_written(tmp_path: Path) -> None:
+    """An empty file, as of a hub that was killed as it began, is whole and needs no upgrade; another program's is refused."""
+    (tmp_path / "hub.db").touch()
+    assert check_store(tmp_path) == []
+    assert upgrade_store(tmp_path) == disk.FORMAT
+    database = sqlite3.connect(tmp_path / "hub.db")
+    database.execute("CREATE TABLE tasks (serial)")
+    database.close()
+    for look in (check_store, upgrade_store, open_store):
+        with pytest.raises(StoreError, match=r"hub\.db is not a hub's"):
+            look(tmp_path)
+    database = sqlite3.connect(tmp_path / "hub.db")
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    for look in (check_store, upgrade_store, open_store):
+        with pytest.raises(StoreError, match=r"hub\.db has format 99, the newest known here is"):
+            look(tmp_path)
 
 
 async def marked_as_format(number: int, folder: Path, *changes: str) -> None:

@@ -85,7 +85,7 @@ class Bodies:
     Attributes:
         least: Bytes of a large body.
         growing: Whether bodies are taken; those that are not belong into the rows themselves.
-        pinned: Whether none is overwritten.
+        pinned: Backups that read them: while there are any, none is overwritten.
     """
 
     def __init__(self, file: File, database: Database) -> None:
@@ -93,7 +93,7 @@ class Bodies:
         self._database = database
         self.least = _LEAST
         self.growing = True
-        self.pinned = False
+        self.pinned = 0
         self._new: list[tuple[int, Any]] = []
         self._free: list[tuple[int, int]] = []
         self._end = self._live = self._fresh = 0

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from secrets import token_hex
 from typing import Any, Final, TypeAlias
 
 from redpoll.bus.broker.outputs import Ended, Write
@@ -344,7 +345,8 @@ class DiskStore:
     def _copy(self, target: Path) -> None:
         if "\0" in str(target):
             raise self._folder.error(f"backup to {str(target)!r}: a name has no NUL")
-        part = target.with_name(target.name + ".part")
+        # A name of its own: a file that is there stays as it is.
+        part = target.with_name(f"{target.name}.{token_hex(8)}.part")
 
         def go_on(*_: int) -> None:
             while not self._last and not self._items.empty():
@@ -353,11 +355,10 @@ class DiskStore:
                 raise self._folder.error("was closed before the backup was done")
 
         try:
-            if target.exists():
-                raise FileExistsError(17, "File exists")
-            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
+            _refuse_existing(target)
+            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             copy = connect(str(part))
-            self._bodies.pinned = True
+            self._bodies.pinned += 1
             try:
                 self._database.backup(copy, pages=_BACKUP, progress=go_on)
                 copy.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -368,8 +369,10 @@ class DiskStore:
                     go_on()
                 copy.execute("COMMIT")
             finally:
-                self._bodies.pinned = False
+                self._bodies.pinned -= 1
                 copy.close()
+            # Another backup may have made it meanwhile.
+            _refuse_existing(target)
             part.rename(target)
         except (OSError, ValueError, sqlite3.Error) as error:
             raise self._folder.error(f"backup to {target}: {getattr(error, 'strerror', None) or error}") from error
@@ -382,6 +385,11 @@ class DiskStore:
             refuse()
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
+
+
+def _refuse_existing(target: Path) -> None:
+    if os.path.lexists(target):
+        raise FileExistsError(17, "File exists")
 
 
 def _call(calls: list[Callable[[], object]]) -> None:
@@ -414,7 +422,7 @@ def check_store(path: str | os.PathLike[str]) -> list[str]:
         What is wrong with it, a line each; none if it is whole.
 
     Raises:
-        StoreError: There is none, a hub uses it, or it cannot be opened.
+        StoreError: There is none, a hub uses it, it cannot be opened, it is of a newer format, or it is not a hub's.
     """
     if not Path(path, "hub.db").exists():
         raise StoreError(str(path), "there is no hub.db")
@@ -425,7 +433,7 @@ def check_store(path: str | os.PathLike[str]) -> list[str]:
             return [problem]
         database, bodies = connect(folder.database), File(folder.bodies)
         try:
-            return _check(database, Bodies(bodies, database))
+            return _check(database, Bodies(bodies, database)) if _format_of(folder, database) else []
         finally:
             database.close()
             bodies.close()
@@ -439,7 +447,7 @@ def upgrade_store(path: str | os.PathLike[str]) -> int:
     """Bring the file in a folder that no hub uses to the newest format, all of it or nothing.
 
     Returns:
-        The format that it had.
+        The format that it had; the newest if there is nothing in it, as where its first hub was killed at once.
 
     Raises:
         StoreError: There is none, a hub uses it, it is of a newer format, its tables are not those of its format, it is not a
@@ -452,9 +460,9 @@ def upgrade_store(path: str | os.PathLike[str]) -> int:
         _refuse_damage(folder)
         database = connect(folder.database)
         try:
-            (found,) = next(iter(database.execute("PRAGMA user_version")))
-            if not 0 < found <= FORMAT:
-                raise folder.error(f"hub.db has format {found}, the newest known here is {FORMAT}")
+            found = _format_of(folder, database)
+            if not found:
+                return FORMAT
             database.execute("BEGIN EXCLUSIVE")
             try:
                 for number in range(found, FORMAT):
@@ -547,6 +555,20 @@ def open_store(
     return store
 
 
+def _format_of(folder: Folder, database: Any) -> int:
+    """Return the format of a file; 0 of one without any tables.
+
+    Raises:
+        StoreError: It is newer, or the file is not a hub's.
+    """
+    found, tables = (next(iter(database.execute(f"PRAGMA {each}")))[0] for each in ("user_version", "schema_version"))
+    if found > FORMAT:
+        raise folder.error(f"hub.db has format {found}, the newest known here is {FORMAT}", "use a newer redpoll")
+    if found <= 0 and tables:
+        raise folder.error("hub.db is not a hub's")
+    return int(found)
+
+
 def _prepare(folder: Folder, database: Any) -> None:
     """Set a connection up, make the tables where there are none, and raise the epoch."""
 
@@ -554,15 +576,11 @@ def _prepare(folder: Folder, database: Any) -> None:
         return next(iter(database.execute(f"PRAGMA {question}")))[0]
 
     ask("locking_mode = EXCLUSIVE")
-    found = ask("user_version")
-    if found > FORMAT:
-        raise folder.error(f"hub.db has format {found}, the newest known here is {FORMAT}", "use a newer redpoll")
+    found = _format_of(folder, database)
     if 0 < found < FORMAT:
         raise folder.error(
             f"hub.db has format {found}, this version has {FORMAT}", "redpoll hub upgrade makes it newer"
         )
-    if found == 0 and ask("schema_version"):
-        raise folder.error("hub.db is not a hub's")
     for setting in (
         "journal_mode = WAL",
         "synchronous = FULL",
