@@ -57,6 +57,24 @@ async def test_those_behind_a_failure(engine: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_batch_that_is_cancelled_twice() -> None:
+    """Its publishes are withdrawn also where waiting for that is cancelled."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            publishing = await fill(bus)
+            async with asyncio.timeout(10):
+                while (await bus.queues.inspect("q")).waiting < 3:  # noqa: ASYNC110  # the hub tells nobody
+                    await asyncio.sleep(0.001)
+            publishing.cancel()
+            await asyncio.sleep(0)
+            publishing.cancel()
+            await asyncio.wait([publishing])
+            async with asyncio.timeout(10):
+                while (await bus.queues.inspect("q")).waiting:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+
+
+@pytest.mark.asyncio
 async def test_a_batch_that_is_cancelled_at_once() -> None:
     """Its publishes are withdrawn too where it is cancelled in the turn in which it began."""
     async with redpoll.connect("memory://") as bus:

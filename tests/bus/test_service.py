@@ -9,18 +9,20 @@ import threading
 import pytest
 
 from redpoll.bus.service import Service, Source
+from tests.node.support import turns
 
 
 class Tap:
     """A source."""
 
     def __init__(self) -> None:
-        self.closed = False
+        self.begun = self.closed = False
         self.gate: asyncio.Event | None = None
         self.error: Exception | None = None
 
     async def close(self) -> None:
         """Close, as soon as the gate is open."""
+        self.begun = True
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
@@ -34,13 +36,15 @@ class Work(Service):
     def __init__(self, running: set[Service]) -> None:
         super().__init__(1, 0.01, running)
         self.taps: list[Tap] = []
-        self.fail = False
+        self.fail = self.slow = False
         self.given_back: list[asyncio.Event] = []
 
     async def _open(self, sources: list[Source]) -> None:
         for _ in range(2):
             self.taps.append(Tap())
             sources.append(self.taps[-1])
+        if self.slow:
+            self.taps[-2].gate = asyncio.Event()
         if self.fail:
             self.taps[-2].error = OSError()
             raise ValueError("no")
@@ -95,6 +99,29 @@ async def test_a_service_runs_until_its_work_has_ended() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_start_or_stop_that_is_cancelled_twice_closes_all() -> None:
+    """Closing each source has begun where it is cancelled while one of them takes its time: none is served on, unknown."""
+    work = Work(set())
+    work.fail = True
+    work.slow = True
+    starting = asyncio.ensure_future(work.start())
+    await turns()
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert [tap.begun for tap in work.taps] == [True] * len(work.taps)
+    work = Work(set())
+    await work.start()
+    work.taps[0].gate = asyncio.Event()
+    stopping = asyncio.ensure_future(work.stop())
+    await turns()
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    assert [tap.begun for tap in work.taps] == [True] * len(work.taps)
+    work.taps[0].gate.set()
+    await work.stop()
+
+
+@pytest.mark.asyncio
 async def test_stopping_can_be_done_again() -> None:
     """A stop that is cancelled, or of which a source raises, is no stop: the sources that are not closed are known still."""
     running: set[Service] = set()
@@ -128,6 +155,8 @@ async def test_work_that_did_not_begin_is_given_back() -> None:
     for cancels in (True, False):
         await work.start()
         event = asyncio.Event()
+        if not cancels:
+            await work.stop()  # closing takes no turn of the loop then
         work.do(event)
         if cancels:
             for task in work._tasks:

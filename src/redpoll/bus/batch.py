@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -95,7 +95,8 @@ def publish_all(
             raise BatchError(len(receipts), len(receipts), error) from error
         finally:
             if unconfirmed:
-                await _withdraw(unconfirmed)
+                # Cancelling the wait again leaves none of them to itself.
+                await asyncio.shield(_withdraw(unconfirmed))
         return receipts
 
     fill()
@@ -106,17 +107,22 @@ def publish_all(
     return confirming
 
 
-def _look_after(unconfirmed: deque[Awaitable[Receipt]], confirming: asyncio.Task[list[Receipt]]) -> None:
+def _look_after(unconfirmed: deque[Awaitable[Receipt]], _: asyncio.Task[list[Receipt]]) -> None:
     """Withdraw the publishes of a task that was cancelled before it began, in which nothing of it ran."""
     if unconfirmed:
-        withdrawing = confirming.get_loop().create_task(_withdraw(unconfirmed))
-        _withdrawing.add(withdrawing)
-        withdrawing.add_done_callback(_withdrawing.discard)
+        _withdraw(unconfirmed)
 
 
-async def _withdraw(unconfirmed: deque[Awaitable[Receipt]]) -> None:
+def _withdraw(unconfirmed: deque[Awaitable[Receipt]]) -> asyncio.Task[None]:
     """Withdraw the publishes behind one that failed, or was cancelled, as far as they wait; log what they fail with."""
     tasks = [asyncio.ensure_future(unconfirmed.popleft()) for _ in range(len(unconfirmed))]
+    withdrawing = asyncio.ensure_future(_cancel(tasks))
+    _withdrawing.add(withdrawing)
+    withdrawing.add_done_callback(_withdrawing.discard)
+    return withdrawing
+
+
+async def _cancel(tasks: Sequence[asyncio.Future[Receipt]]) -> None:
     await asyncio.sleep(0)  # cancelling reaches what has begun
     for task in tasks:
         task.cancel()

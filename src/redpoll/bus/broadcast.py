@@ -209,21 +209,22 @@ class BroadcastSubscription:
         """
         self._failures.close()
         self._others.discard(self)
-        if self._source is not None:
-            await self._source.close()
-        self._end_open(done=False)
-        runner = self._runner
-        if runner is None or runner is asyncio.current_task():
-            return
+        runner = None if self._runner is asyncio.current_task() else self._runner
         timer = None
         try:
+            if self._source is not None:
+                await self._source.close()
+            self._end_open(done=False)
+            if runner is None:
+                return
             if drain is not None and drain > 0:
                 clock = self._engine.clock
                 timer = clock.call_at(clock.time() + drain, runner.cancel)
             if drain != 0:
                 await asyncio.wait([runner])
         finally:
-            runner.cancel()
+            if runner is not None:
+                runner.cancel()
             if timer is not None:
                 timer.cancel()
         await asyncio.wait([runner])

@@ -14,7 +14,7 @@ from functools import partial
 from types import CoroutineType
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from redpoll.bus.awaitables import called, of_thread
+from redpoll.bus.awaitables import called, close_all, of_thread
 from redpoll.bus.context import CURRENT, Context
 
 __all__ = ["FUTURES", "Service", "Source", "spawner"]
@@ -110,34 +110,31 @@ class Service:
             try:
                 await self._open(opened)
             except BaseException:
-                for source in opened:
-                    try:
-                        await source.close()
-                    except Exception:  # noqa: BLE001  # what was raised first counts
-                        _log.exception("%r could not close a source", self)
+                await close_all(self._abandon(each) for each in opened)
                 raise
             self._idle.clear()
             self._sources = opened
             self._running.add(self)
 
+    async def _abandon(self, source: Source) -> None:
+        try:
+            await source.close()
+        except Exception:  # noqa: BLE001  # logged; the error of the start counts
+            _log.exception("%r could not close a source", self)
+
     async def stop(self) -> None:
         """Receive no more; running work continues. See `wait`.
 
-        Where it is cancelled or raises, sources that are not closed yet are served on; it can be stopped again.
+        Where it is cancelled or raises, closing each source has begun; those that are not closed are closed by another stop.
         """
         async with self._order:
-            problem: Exception | None = None
-            for source in tuple(self._sources):
-                try:
-                    await source.close()
-                except Exception as error:  # noqa: BLE001  # the others are closed all the same
-                    problem = problem or error
-                else:
-                    self._sources.remove(source)
-            if problem is not None:
-                raise problem
+            await close_all(self._close_source(each) for each in tuple(self._sources))
             self._stopping()
             self._rest()
+
+    async def _close_source(self, source: Source) -> None:
+        await source.close()
+        self._sources.remove(source)
 
     async def wait(self) -> None:
         """Wait until it is stopped and all work has ended; return at once if it was never started."""

@@ -506,8 +506,17 @@ class HubMember(Asking):
                 self._out.append(record)
         known = {id(record) for record in self._out}
         for number, request in list(self._requests.items()):
-            if number in self._requests and id(request.record) not in known and request.record[0] not in _REJOINED:
+            if number not in self._requests or id(request.record) in known:
+                continue
+            kind = request.record[0]
+            if kind not in _REJOINED:
                 self._push(request)
+            elif kind in _NUMBERED and not request.anew:
+                known_numbers = self._subscriptions if kind == p.SUBSCRIBE else self._consumers
+                if request.record[2] not in known_numbers:
+                    # It was closed before the hub had answered.
+                    del self._requests[number]
+                    resolve(request.future)
         self._schedule()
 
     def _show_life(self) -> None:
