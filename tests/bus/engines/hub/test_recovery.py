@@ -390,25 +390,25 @@ async def test_a_loss_that_the_client_sees_first(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.asyncio
-async def test_what_was_left_before_it_was_confirmed_is_forgotten() -> None:
+async def test_what_was_left_before_it_was_confirmed_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consuming and subscribing that were cancelled, and whose answers were lost with the link, leave nothing behind."""
     with running() as hub:
         async with redpoll.connect(hub.url) as bus:
             engine: Any = bus.engine
             await bus.queues.declare("q")
-            left = [
-                asyncio.ensure_future(each)
-                for each in (engine.consume("q"), engine.subscribe(["a"]), engine.take("q", None))
-            ]
-            await until(lambda: len(engine._requests) == 3 and not engine._out, "three that were sent")
+            monkeypatch.setitem(member._TAKE, p.REPLY, lambda *_: None)
+            asked = (engine.consume("q"), engine.subscribe(["a"]), engine.take("q", None))
+            left = [asyncio.ensure_future(each) for each in asked]
+            await until(lambda: [each.sent for each in engine._requests.values()] == [True] * 3, "what is asked")
             for each in left:
                 each.cancel()
             engine._greet(False)
             await asyncio.wait(left)
+            monkeypatch.undo()
             await until(lambda: not engine.linked, "the loss")
             await until(lambda: engine.linked, "the link")
             assert await bus.queues.names() == ["q"]
-            await until(lambda: not engine._requests, "nothing that waits")
+            assert not engine._requests
             assert not engine._consumers
             assert not engine._subscriptions
 
