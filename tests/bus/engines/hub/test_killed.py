@@ -257,6 +257,8 @@ async def scheduled(bus: Bus, _: Notes) -> None:
     await bus.tasks.schedule("nightly", 2, queue="planned", cron="0 3 * * *", zone="Europe/Berlin", missed="skip")
     await bus.tasks.schedule("never", 3, queue="planned", every=0.1)
     assert await bus.tasks.unschedule("never")
+    # What was planned until then, of both.
+    await bus.queues.purge("planned")
 
 
 def test_schedules(again: tuple[str, Notes]) -> None:
