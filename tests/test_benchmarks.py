@@ -30,6 +30,7 @@ ELSEWHERE = {*(name for name in ROWS if name.startswith("nq_")), "wiring_shaped"
 
 #: They run other libraries on redpoll: tests/compat has them.
 ON_REDPOLL = {"celery_loss", "celery_transport", "oslo_simulator"}
+ON_AIIDA = {"aiida_calculations"}
 
 #: They run the programs of another row, with other sizes, or as many open at a time: at night.
 ALIKE = {
@@ -48,6 +49,7 @@ ALIKE = {
 
 #: Rows of which a few take a second or more of a processor: at night too.
 FEW = {
+    "aiida_calculations",
     "amqp_failover",
     "app_first_task",
     "celery_loss",
@@ -80,7 +82,7 @@ def session_of(name: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.nightly] if name in ALIKE or name in LONG else []
 
 
-EACH_ROW = [pytest.param(name, marks=session_of(name)) for name in ROWS if name not in ON_REDPOLL]
+EACH_ROW = [pytest.param(name, marks=session_of(name)) for name in ROWS if name not in ON_REDPOLL | ON_AIIDA]
 
 
 def make_row(contenders: list[Contender], comparisons: list[Comparison]) -> Row:

@@ -5,6 +5,7 @@ from benchmarks.rows import (
     acked_1,
     acked_64,
     acked_many,
+    aiida_calculations,
     amqp_connections,
     amqp_failover,
     amqp_fleet,
@@ -127,6 +128,7 @@ _MODULES = (
     celery_loss,
     celery_transport,
     oslo_simulator,
+    aiida_calculations,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}
