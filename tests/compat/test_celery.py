@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +21,10 @@ from celery import Celery, group
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 
 import redpoll.blocking
-import redpoll.compat.celery  # it registers the transport
+from redpoll.bus.envelope import Envelope
+from redpoll.bus.records import Event
+from redpoll.compat.celery import Arrivals
+from redpoll.errors import UsageError
 from tests.compat.sources import fetch_tests
 from tests.test_examples import promised
 
@@ -260,8 +265,42 @@ def test_results_of_an_iterator_of_ids(app: Any) -> None:
     assert {name: meta["result"] for name, meta in found.items()} == {"one": "one", "two": "two"}
 
 
-def test_updates_that_nobody_reads_are_few(app: Any) -> None:
-    """Of the states of a task that come while its results are not read, the last one is kept, and read."""
+def test_updates_that_nobody_reads_are_few() -> None:
+    """Of the events of a subject that come while nobody reads, the last one is kept, in the place of the first."""
+    arrivals = Arrivals()
+    for number in range(50):
+        arrivals.put(event("one", number))
+        arrivals.put(event("two", number))
+    assert [arrivals.take(0), arrivals.take(0)] == [event("one", 49), event("two", 49)]
+    with pytest.raises(queue.Empty):
+        arrivals.take(0.01)
+    arrivals.put(event("one", 50))
+    assert arrivals.take(0) == event("one", 50)
+
+
+def event(subject: str, number: int) -> Event:
+    """An event of a subject."""
+    return Event(subject, Envelope("raw", str(number).encode()))
+
+
+def test_an_event_that_comes_while_another_is_taken() -> None:
+    """An event that a thread puts while another one takes is taken, now or next."""
+    arrivals = Arrivals()
+
+    def put_all() -> None:
+        for number in range(20_000):
+            arrivals.put(event("one", number))
+
+    put = threading.Thread(target=put_all)
+    put.start()
+    found = None
+    while found is None or found.envelope.body != b"19999":
+        found = arrivals.take(PATIENCE) or found
+    put.join()
+
+
+def test_updates_of_a_task_that_is_waited_for(app: Any) -> None:
+    """States of a task that come while its results are not read end no waiting; the result does."""
     backend = app.backend
     backend.store_result("two", 2, "SUCCESS")
     coming = backend._ready(["one", "two"], PATIENCE, None, None)
@@ -269,12 +308,97 @@ def test_updates_that_nobody_reads_are_few(app: Any) -> None:
     for number in range(50):
         backend.store_result("one", {"done": number}, "STARTED")
     backend.store_result("one", 1, "SUCCESS")
-    # Over the same link: what was stored before has come then.
-    assert backend.get(backend.get_key_for_task("one"))
-    assert coming.gi_frame.f_locals["coming"].qsize() <= 2
     name, meta = next(coming)
     assert (name, meta["result"]) == ("one", 1)
     coming.close()
+
+
+def sent(app: Any, count: int) -> list[Any]:
+    """Note tasks as sent; return their results."""
+    for number in range(count):
+        app.backend.on_task_call(None, f"task-{number}")
+    return [app.AsyncResult(f"task-{number}") for number in range(count)]
+
+
+def test_results_of_tasks_sent_come_ahead(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once one result is waited for, those of the other tasks sent come without being asked for, now and later."""
+    results = sent(app, 40)
+    for number in range(20):
+        app.backend.store_result(f"task-{number}", number, "SUCCESS")
+    app.backend.store_result("task-20", {"done": 1}, "STARTED")
+    assert results[0].get(timeout=PATIENCE) == 0
+    for number in range(20, 39):
+        app.backend.store_result(f"task-{number}", number, "SUCCESS")
+    app.backend.store_result("task-39", "x" * 10_000, "SUCCESS")
+    # Over the same link: what was stored before has come then.
+    assert app.backend.get(app.backend.get_key_for_task("task-39"))
+    with monkeypatch.context() as patch:
+        patch.setattr("redpoll.compat.celery.watch", None)
+        assert [each.get(timeout=PATIENCE) for each in results[1:39]] == list(range(1, 39))
+    # One that is large is left at the hub until it is asked for.
+    assert len(results[39].get(timeout=PATIENCE)) == 10_000
+    assert not app.backend._ahead.found
+    # Nothing more is to come.
+    assert not app.backend._ahead.is_over
+    assert not app.backend._ahead._watched
+
+
+def test_few_results_are_asked_for_one_by_one(app: Any) -> None:
+    """A program that waits for each task as it sends it watches no others."""
+    for result in sent(app, 3):
+        app.backend.store_result(result.id, 5, "SUCCESS")
+        assert result.get(timeout=PATIENCE) == 5
+    assert not app.backend._ahead.sent
+    assert not app.backend._ahead._watched
+
+
+def test_results_ahead_that_nobody_reads_are_bounded(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks noted, results kept and watches open are limited; results beyond that are asked for when they are waited for."""
+    monkeypatch.setattr("redpoll.compat.celery._AHEAD", 20)
+    ahead = app.backend._ahead
+    for number in range(6):
+        results = [app.AsyncResult(f"{number}-{each}") for each in range(30)]
+        for result in results:
+            app.backend.on_task_call(None, result.id)
+            app.backend.store_result(result.id, result.id, "SUCCESS")
+        assert len(ahead.sent) == 20
+        assert results[0].get(timeout=PATIENCE) == results[0].id
+        assert not ahead.sent
+        assert len(ahead.found) <= 20
+        assert [each.get(timeout=PATIENCE) for each in results[15:]] == [each.id for each in results[15:]]
+    for number in range(3):
+        waited = sent(app, 17)[number]
+        app.backend.store_result(waited.id, number, "SUCCESS")
+        assert waited.get(timeout=PATIENCE) == number
+        assert len(ahead._left) <= 20
+
+
+def test_results_ahead_of_a_connection_that_was_closed(app: Any) -> None:
+    """What came over a connection is gone with it, and a result that is forgotten is not what came before."""
+    results = sent(app, 20)
+    for result in results:
+        app.backend.store_result(result.id, 5, "SUCCESS")
+    assert results[0].get(timeout=PATIENCE) == 5
+    results[1].forget()
+    with pytest.raises(CeleryTimeoutError):
+        results[1].get(timeout=0.01)
+    before = app.backend._ahead
+    app.backend.close()
+    assert results[2].get(timeout=PATIENCE) == 5
+    assert app.backend._ahead is not before
+    app.backend._bus.close()
+
+
+@pytest.mark.parametrize("url", ["redpoll+amqp://guest:secret@127.0.0.1//", "redpoll+memory://"])
+def test_other_engines_are_refused(url: str) -> None:
+    """RabbitMQ by redpoll's transport or backend is refused, with what to do, before anything is connected."""
+    with pytest.raises(UsageError, match="need a hub") as refused, kombu.Connection(url) as connection:
+        connection.connect()
+    assert "amqp://HOST, which is kombu's own" in str(refused.value.hint)
+    assert "secret" not in str(refused.value)
+    made = Celery("refused", broker=url, backend=url, set_as_current=False)
+    with pytest.raises(UsageError, match="need a hub"):
+        made.backend  # noqa: B018  # raises
 
 
 def test_a_success_is_stored_at_once(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:

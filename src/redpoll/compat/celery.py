@@ -18,9 +18,10 @@ from celery.exceptions import TimeoutError as CeleryTimeoutError
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.url import parse_url
 
+from redpoll.bus.engine import EventSink, Subscription
 from redpoll.bus.records import Event
-from redpoll.compat.kombu import hub_url, shared_bus
-from redpoll.compat.results import fetch, leave, store, value_of, watch
+from redpoll.compat.kombu import LoopSide, hub_url, shared_bus
+from redpoll.compat.results import fetch, is_ready, leave, store, value_of, watch
 from redpoll.errors import RedpollError
 
 __all__ = ["RedpollBackend"]
@@ -28,14 +29,114 @@ __all__ = ["RedpollBackend"]
 _PREFIX: Final = "celery.results."
 
 
+#: Tasks sent whose results are not asked for yet, that are noted, and results that came ahead, at most; with so many the
+#: hub is asked for all of them at once; results of more bytes are left to the hub.
+_AHEAD: Final = 10_000
+_MANY: Final = 16
+_SMALL: Final = 4_096
+#: Watches of such results.
+_WATCHES: Final = 20
+
+
 def _subject(key: str) -> str:
     return f"{_PREFIX}{key}"
+
+
+class _Ahead:
+    """The results of tasks that were sent here, as they come, before they are asked for.
+
+    Threads take from `sent` and `found` by single calls, the loop changes the rest. What is not found is asked for as ever.
+
+    Attributes:
+        home: The connection to the hub over which they come, once results were asked for.
+        sent: The subjects of tasks that were sent.
+        found: The results that came, by subject.
+    """
+
+    def __init__(self) -> None:
+        self.home: object = None
+        self.sent: dict[str, None] = {}
+        self.found: dict[str, Event] = {}
+        #: The subjects whose results are to come, and what brings them.
+        self._left: set[str] = set()
+        self._watched: list[Subscription] = []
+
+    async def watch_sent(self, side: LoopSide) -> None:
+        """Ask for the results of the tasks that were sent; those that are there have come when this returns."""
+        sent = list(self.sent)
+        for subject in sent:
+            self.sent.pop(subject, None)
+        if len(self._watched) >= _WATCHES or len(self._left) + len(sent) > _AHEAD:
+            self._left.clear()
+        await self.leave(side, [])
+        self._left.update(sent)
+        self._watched += await watch(side.engine, sent, self._take)
+
+    def _take(self, event: Event) -> None:
+        if event.subject in self._left and is_ready(event):
+            self._left.discard(event.subject)
+            if len(event.envelope.body) <= _SMALL:
+                if len(self.found) >= _AHEAD:
+                    for subject in tuple(self.found)[: _AHEAD // 4]:
+                        self.found.pop(subject, None)
+                self.found[event.subject] = event
+
+    async def watch(self, side: LoopSide, subjects: list[str], sink: EventSink) -> list[Subscription]:
+        """Watch results that did not come ahead."""
+        self._left.difference_update(subjects)
+        for subject in subjects:
+            self.found.pop(subject, None)
+        return await watch(side.engine, subjects, sink)
+
+    @property
+    def is_over(self) -> bool:
+        """True if results were to come ahead, and all have come."""
+        return bool(self._watched) and not self._left
+
+    async def leave(self, _: LoopSide, watched: list[Subscription]) -> None:
+        """End a watch, and those of results ahead where all have come."""
+        if not self._left:
+            watched, self._watched = [*watched, *self._watched], []
+        await leave(watched)
+
+
+class Arrivals:
+    """Events for a thread: of each subject the last one, put by the loop."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Event] = {}
+        self._queued: set[str] = set()
+        self._coming: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def put(self, event: Event) -> None:
+        """Put an event in the place of the one of its subject that was not taken."""
+        self._last[event.subject] = event
+        if event.subject not in self._queued:
+            self._queued.add(event.subject)
+            self._coming.put(event.subject)
+
+    def take(self, timeout: float) -> Event | None:
+        """Wait for an event for some seconds, and take it; None if it was taken with the one before.
+
+        Raises:
+            Empty: There is none.
+        """
+        subject = self._coming.get(timeout=timeout)
+        # In this order: what comes from now on is read now, or queued again.
+        self._queued.discard(subject)
+        return self._last.pop(subject, None)
 
 
 class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no types
     """The results of Celery's tasks at a hub.
 
     Options of `redpoll.connect` are ``result_backend_transport_options={"redpoll": {…}}``.
+
+    Results of tasks that this process has sent are sent here as they come once some are waited for, 10,000 of up to 4 KiB at
+    most: those that nobody reads are dropped.
+
+    Raises:
+        UsageError: It is the URL of another engine than a hub.
     """
 
     supports_native_join = True
@@ -47,8 +148,9 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
         super().__init__(*args, url=url, **kwargs)
         options = self.app.conf.result_backend_transport_options.get("redpoll", {})
         parts = parse_url(url or "redpoll://")
-        names = ("hostname", "port", "userid", "password")
+        names = ("hostname", "port", "userid", "password", "transport")
         self._bus, self._let_go = shared_bus(hub_url(*(parts[name] for name in names)), options)
+        self._ahead = _Ahead()
 
     def close(self) -> None:
         """Let go of the link to the hub, in a program that continues without Celery; the broker may use it still."""
@@ -68,19 +170,30 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
 
     def set(self, key: str, value: str | bytes) -> None:
         """Store a value; it is on the hub's disk when this returns."""
-        body = value.encode() if isinstance(value, str) else value
-        self._bus.run(lambda side: store(side.engine, _subject(key), body, self.expires))
+        self._set_with_state(key, value, None)
+
+    def _set_with_state(self, key: str, value: str | bytes, state: str | None) -> None:
+        body, ready = value.encode() if isinstance(value, str) else value, state in states.READY_STATES
+        self._bus.run(lambda side: store(side.engine, _subject(key), body, self.expires, ready=ready))
 
     def delete(self, key: str) -> None:
         """Delete a value."""
+        self._ahead.found.pop(_subject(key), None)
         self._bus.run(lambda side: store(side.engine, _subject(key), b"", None))
 
     def _store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
         if state != states.SUCCESS:  # it may not replace one, which is looked for
             return super()._store_result(task_id, result, state, *args, **kwargs)
         meta = self._get_result_meta(result=result, state=state, traceback=None, request=kwargs.get("request"))
-        self.set(self.get_key_for_task(task_id), self.encode({**meta, "task_id": bytes_to_str(task_id)}))
+        encoded = self.encode({**meta, "task_id": bytes_to_str(task_id)})
+        self._set_with_state(self.get_key_for_task(task_id), encoded, state)
         return result
+
+    def on_task_call(self, producer: Any, task_id: str) -> dict[str, Any]:  # noqa: ARG002  # Celery's own interface
+        """Note a task that is sent: its result may be asked for."""
+        if len(self._ahead.sent) < _AHEAD:
+            self._ahead.sent[_subject(self.get_key_for_task(task_id))] = None
+        return {}
 
     def _ready(
         self,
@@ -97,42 +210,44 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
         waiting = {self.get_key_for_task(each): bytes_to_str(each) for each in ids}
         if not waiting:
             return
-        # The last event of each subject, and the subjects whose events are to be read, in order.
-        last: dict[str, Event] = {}
-        queued: set[str] = set()
-        coming: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-        def take(event: Event) -> None:
-            last[event.subject] = event
-            if event.subject not in queued:
-                queued.add(event.subject)
-                coming.put(event.subject)
-
+        home, ahead, arrivals = self._bus.enter()[0], self._ahead, Arrivals()
+        if ahead.home not in (None, home):  # this is a forked process, or it has disconnected
+            ahead = self._ahead = _Ahead()
+        ahead.home = home
         end = None if timeout is None else time.monotonic() + timeout
-        watched = self._bus.run(lambda side: watch(side.engine, list(map(_subject, waiting)), take))
+        subjects = list(map(_subject, waiting))
+        if len(ahead.sent) >= _MANY and not ahead.found.keys() >= set(subjects):
+            self._bus.run(ahead.watch_sent)
+        others = []
+        for each in subjects:
+            ahead.sent.pop(each, None)
+            event = ahead.found.pop(each, None)
+            if event is None:
+                others.append(each)
+            else:
+                arrivals.put(event)
+        watched = self._bus.run(ahead.watch, others, arrivals.put) if others else []
         try:
             while waiting:
                 left = max(0.0, end - time.monotonic()) if end is not None else None
                 pause = min(each for each in (left, interval or 0.5) if each is not None)
                 try:
-                    subject = coming.get(timeout=pause)
+                    event = arrivals.take(pause)
                 except queue.Empty:
                     if left is not None and left <= pause:
                         raise CeleryTimeoutError("The operation timed out.") from None
                     if on_interval is not None:
                         on_interval()
                     continue
-                # In this order: what comes from now on is read now, or queued again.
-                queued.discard(subject)
-                event = last.pop(subject, None)
                 if event is None:
                     continue
-                value, key = value_of(event), subject.removeprefix(_PREFIX)
+                value, key = value_of(event), event.subject.removeprefix(_PREFIX)
                 meta = None if value is None else self.decode_result(value)
                 if meta is not None and meta["status"] in states.READY_STATES and key in waiting:
                     yield waiting.pop(key), meta
         finally:
-            self._bus.run(lambda _: leave(watched))
+            if watched or ahead.is_over:
+                self._bus.run(ahead.leave, watched)
 
     def wait_for(
         self,

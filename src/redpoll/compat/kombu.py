@@ -558,6 +558,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # it has no types
         Raises:
             OSError: Nothing listens there, or does not answer in time (``connect_timeout`` of the connection, 5 s).
             DialFailed: It is no hub.
+            UsageError: It is the URL of another engine.
         """
         client = self.client
         url = hub_url(client.hostname, client.port, client.userid, client.password)
@@ -664,9 +665,21 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # it has no types
             self._drain()
 
 
-def hub_url(hostname: str | None, port: int | None, userid: str | None, password: str | None) -> str:
-    """Return the URL of a hub, of the parts that kombu finds in one."""
+def hub_url(
+    hostname: str | None, port: int | None, userid: str | None, password: str | None, scheme: str = "redpoll"
+) -> str:
+    """Return the URL of a hub, of the parts that kombu finds in one.
+
+    Raises:
+        UsageError: It is the URL of another engine, as ``redpoll+amqp://``.
+    """
     host = hostname or _HOST
+    if "://" in host or scheme != "redpoll":
+        raise UsageError(
+            "the transport and the result backend of redpoll need a hub, not another engine",
+            "give redpoll://HOST:PORT; for RabbitMQ give amqp://HOST, which is kombu's own, as the broker: results can be "
+            "those of a hub nevertheless",
+        )
     shown = f"[{host}]" if ":" in host else quote(host)
     secret = f":{quote(password, safe='')}" if password else ""
     who = f"{quote(userid, safe='')}{secret}@" if userid else ""

@@ -11,11 +11,12 @@ from redpoll.bus.engine import Engine, EventSink, Subscription
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.records import Event
 
-__all__ = ["fetch", "leave", "store", "value_of", "watch"]
+__all__ = ["fetch", "is_ready", "leave", "store", "value_of", "watch"]
 
 #: Seconds for a result to be taken.
 _STORE: Final = 30.0
 _UNTIL: Final = "until"
+_LAST: Final = "ready"
 #: Subjects of one subscription.
 _SUBJECTS: Final = 1_000
 
@@ -26,10 +27,15 @@ def value_of(event: Event) -> bytes | None:
     return None if not body or time.time() >= meta.get(_UNTIL, float("inf")) else bytes(body)
 
 
-async def store(engine: Engine, subject: str, value: bytes, seconds: float | None) -> None:
-    """Store a result for some seconds; None or 0 is no limit. No bytes delete it."""
-    meta = {_UNTIL: time.time() + seconds} if seconds else None
-    await engine.publish(Envelope("raw", value, meta), subject=subject, last=1, timeout=_STORE)
+def is_ready(event: Event) -> bool:
+    """Return True if the result was stored as one that does not change."""
+    return bool((event.envelope.meta or {}).get(_LAST))
+
+
+async def store(engine: Engine, subject: str, value: bytes, seconds: float | None, *, ready: bool = False) -> None:
+    """Store a result for some seconds; None or 0 is no limit. No bytes delete it. One that is `ready` does not change."""
+    meta = ({_UNTIL: time.time() + seconds} if seconds else {}) | ({_LAST: True} if ready else {})
+    await engine.publish(Envelope("raw", value, meta or None), subject=subject, last=1, timeout=_STORE)
 
 
 async def watch(engine: Engine, subjects: Sequence[str], sink: EventSink) -> list[Subscription]:

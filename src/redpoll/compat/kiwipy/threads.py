@@ -82,16 +82,9 @@ class RmqThreadCommunicator(kiwipy.Communicator):  # type: ignore[misc]  # it ha
     Args:
         connection_params: The URL of an engine, as text or as ``{"url": …}`` with options of the engine.
         connection_factory: Without effect.
-        message_exchange: See `RmqCommunicator`, as for the arguments below.
-        queue_expires: Without effect.
-        task_exchange: Without effect.
-        task_queue: The queue of tasks.
-        task_prefetch_size: Without effect.
-        task_prefetch_count: Maximum tasks that the subscribers of the queue work on; 0 is no limit.
-        encoder: Encodes everything.
-        decoder: Decodes everything.
-        testing_mode: Make queues of tasks that go soon.
+        *args: The further arguments of `RmqCommunicator`, as the keywords.
         async_task_timeout: Seconds that each method waits at most; None is no limit.
+        **options: Those of `RmqCommunicator`: the exchanges, the queue of tasks, encoder and decoder, testing_mode.
 
     Raises:
         ConfigError: There is no such engine, or option.
@@ -104,30 +97,12 @@ class RmqThreadCommunicator(kiwipy.Communicator):  # type: ignore[misc]  # it ha
         self,
         connection_params: str | Mapping[str, Any] | None = None,
         connection_factory: object = None,  # noqa: ARG002  # kiwiPy's
-        message_exchange: str = defaults.MESSAGE_EXCHANGE,
-        queue_expires: int = defaults.QUEUE_EXPIRES,
-        task_exchange: str = defaults.TASK_EXCHANGE,
-        task_queue: str = defaults.TASK_QUEUE,
-        task_prefetch_size: int = defaults.TASK_PREFETCH_SIZE,
-        task_prefetch_count: int = defaults.TASK_PREFETCH_COUNT,
-        encoder: Callable[[Any], Any] = defaults.ENCODER,
-        decoder: Callable[[bytes], Any] = defaults.DECODER,
-        testing_mode: bool = False,
+        *args: Any,
         async_task_timeout: float | None = TASK_TIMEOUT,
+        **options: Any,
     ) -> None:
         given = {"url": connection_params} if isinstance(connection_params, str) else dict(connection_params or {})
-        communicator = RmqCommunicator(
-            Connection(**given),
-            message_exchange=message_exchange,
-            queue_expires=queue_expires,
-            task_exchange=task_exchange,
-            task_queue=task_queue,
-            task_prefetch_size=task_prefetch_size,
-            task_prefetch_count=task_prefetch_count,
-            encoder=encoder,
-            decoder=decoder,
-            testing_mode=testing_mode,
-        )
+        communicator = RmqCommunicator(Connection(**given), *args, **options)
         communicator.call, communicator.face = self._call, self
         self._communicator = communicator
         self._thread = ThreadPoolExecutor(1, "redpoll communicator")
