@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from redpoll.wiring.connection import IncomingPipe
+from redpoll.wiring.incoming import IncomingPipe
 from redpoll.wiring.names import Limits
 from redpoll.wiring.receiver import Source
 from tests.wiring.support import until

@@ -1,4 +1,4 @@
-"""Connections between wirings, or of one to itself, and both ends of the pipes that they carry."""
+"""Connections between wirings, or of one to itself, and the pipes that they carry, at the exchanges' end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from redpoll.wiring.waiting import Waiters
 __all__ = [
     "AT_ONCE",
     "NO_MESSAGES",
-    "TELL_AFTER",
     "Answer",
     "Connection",
     "DirectConnection",
-    "IncomingPipe",
     "LocalConnection",
     "Pipe",
     "Subscription",
@@ -34,9 +32,6 @@ Answer: TypeAlias = dict[str, Any]
 
 #: Maximum bindings established over one connection at a time: so each is answered in time, however many there are.
 AT_ONCE = 100
-
-#: Seconds after which the other end is sent a small credit.
-TELL_AFTER = 0.05
 
 #: Pieces that one pipe sends before the next waiting one has its turn.
 _TURN = 4
@@ -224,74 +219,6 @@ class Pipe(Sender):
         self.exchange.pipe_lost(self)
 
 
-class IncomingPipe(Receiver):
-    """A pipe, at the queues' end.
-
-    Attributes:
-        number: Its number at both ends, in one run of its owner.
-        run: That run.
-        identity: The identity of the wiring that opened it.
-        connection: The connection that carries it; None while that is lost.
-        quiet: True while credit is held back, as a word with more information is about to be sent.
-        lost_at: Time when the connection was lost, on the loop's clock.
-    """
-
-    def __init__(
-        self,
-        exchange: str,
-        key: tuple[str, ...],
-        first: int,
-        limits: Limits,
-        connection: Connection,
-        number: int,
-        widen: Callable[[IncomingPipe], None],
-    ) -> None:
-        super().__init__(exchange, key, first, limits, self._freed)
-        self.number = number
-        self.run = connection.run
-        self.identity = connection.identity
-        self.connection: Connection | None = connection
-        self.quiet = False
-        self.lost_at = 0.0
-        #: Called when the other end may have to be granted more, as a queue has left.
-        self._widen = widen
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def _freed(self) -> None:
-        """Send credit to the other end: now if it is much, else soon."""
-        if self.connection is None or self.quiet:
-            return
-        if self.due:
-            self.send_credit()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(TELL_AFTER, self._tell_late)
-
-    def _tell_late(self) -> None:
-        self._timer = None
-        if self.taken > self.told:
-            self.send_credit()
-
-    def send_credit(self) -> None:
-        """Send credit to the other end."""
-        if self.connection is not None:
-            self.connection.send_credit(self.number, self.tell())
-            if self.shrunk and self.sources:
-                self._widen(self)
-
-    def lose(self) -> None:
-        """Detach the connection, which is lost."""
-        self.connection = None
-        self.lost_at = self._loop.time()
-        self.stop()
-
-    def stop(self) -> None:
-        """Send no more credit."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
 class Connection(ABC):
     """The base of all connections.
 
@@ -301,7 +228,7 @@ class Connection(ABC):
         run: The random id of the other end's run.
         up: True while the other end is there.
         pipes: Pipes to the other end, by number.
-        incoming: Pipes from the other end, by number.
+        incoming: The receivers of pipes from the other end, by number.
         subscriptions: Those of queues that the other end requested, by exchange and queue.
     """
 
@@ -311,7 +238,7 @@ class Connection(ABC):
         self.run = run
         self.up = True
         self.pipes: dict[int, Pipe] = {}
-        self.incoming: dict[int, IncomingPipe] = {}
+        self.incoming: dict[int, Receiver] = {}
         #: Pipes by the keys of their subscriptions.
         self.outgoing: dict[tuple[_Exchange, str], Pipe] = {}
         self.subscriptions: dict[tuple[str, str], Subscription] = {}

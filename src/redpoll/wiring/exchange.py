@@ -185,14 +185,12 @@ class Exchange:
         """
         source = iter(messages)
         count = 0
-        while True:
-            # Small messages are sent in one step, others one by one.
-            chunk = list(islice(source, max(1, self._cap - len(self._staged))))
-            if not chunk:
-                return count
+        # Small messages are sent in one step, others one by one.
+        while chunk := list(islice(source, max(1, self._cap - len(self._staged)))):
             for data in () if self._stage_all(chunk) else chunk:
                 await self.send(data, timeout=timeout)
             count += len(chunk)
+        return count
 
     def send_some(self, messages: list[Any]) -> int:
         """Send messages in order while there is room: `send_nowait` for many at a small cost.

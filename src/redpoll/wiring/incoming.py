@@ -8,17 +8,20 @@ from functools import reduce
 from typing import Any, Final, Protocol, TypeAlias
 
 from redpoll.errors import Closed, ProtocolError, WiringError
-from redpoll.wiring.connection import Answer, Connection, IncomingPipe
+from redpoll.wiring.connection import Answer, Connection
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.names import Limits, check_name
 from redpoll.wiring.protocol import field
 from redpoll.wiring.queue import Queue
-from redpoll.wiring.receiver import Source
+from redpoll.wiring.receiver import Receiver, Source
 
-__all__ = ["KEPT_INCOMING", "MAX_INCOMING", "IncomingPipes"]
+__all__ = ["KEPT_INCOMING", "MAX_INCOMING", "TELL_AFTER", "IncomingPipe", "IncomingPipes"]
 
 #: Seconds for which a lost pipe is kept at this end: longer than the other end keeps its own.
 KEPT_INCOMING = 60.0
+
+#: Seconds after which the other end is sent a small credit.
+TELL_AFTER = 0.05
 
 #: Maximum pipes of one other wiring to this one.
 MAX_INCOMING = 10_000
@@ -26,6 +29,74 @@ MAX_INCOMING = 10_000
 #: Maximum number of a message that may be announced, and maximum number of a pipe.
 _MESSAGES: Final = 2**53
 _PIPES: Final = 2**32 - 1
+
+
+class IncomingPipe(Receiver):
+    """A pipe, at the queues' end.
+
+    Attributes:
+        number: Its number at both ends, in one run of its owner.
+        run: That run.
+        identity: The identity of the wiring that opened it.
+        connection: The connection that carries it; None while that is lost.
+        quiet: True while credit is held back, as a word with more information is about to be sent.
+        lost_at: Time when the connection was lost, on the loop's clock.
+    """
+
+    def __init__(
+        self,
+        exchange: str,
+        key: tuple[str, ...],
+        first: int,
+        limits: Limits,
+        connection: Connection,
+        number: int,
+        widen: Callable[[IncomingPipe], None],
+    ) -> None:
+        super().__init__(exchange, key, first, limits, self._freed)
+        self.number = number
+        self.run = connection.run
+        self.identity = connection.identity
+        self.connection: Connection | None = connection
+        self.quiet = False
+        self.lost_at = 0.0
+        #: Called when the other end may have to be granted more, as a queue has left.
+        self._widen = widen
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _freed(self) -> None:
+        """Send credit to the other end: now if it is much, else soon."""
+        if self.connection is None or self.quiet:
+            return
+        if self.due:
+            self.send_credit()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(TELL_AFTER, self._tell_late)
+
+    def _tell_late(self) -> None:
+        self._timer = None
+        if self.taken > self.told:
+            self.send_credit()
+
+    def send_credit(self) -> None:
+        """Send credit to the other end."""
+        if self.connection is not None:
+            self.connection.send_credit(self.number, self.tell())
+            if self.shrunk and self.sources:
+                self._widen(self)
+
+    def lose(self) -> None:
+        """Detach the connection, which is lost."""
+        self.connection = None
+        self.lost_at = self._loop.time()
+        self.stop()
+
+    def stop(self) -> None:
+        """Send no more credit."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 _Claims: TypeAlias = frozenset[tuple[IncomingPipe, Connection | None]]
@@ -281,12 +352,13 @@ class IncomingPipes:
     @staticmethod
     def taken(connection: Connection) -> list[tuple[int, int]]:
         """Return the pairs of number and taken messages of each pipe of a connection."""
-        return [(pipe.number, pipe.tell()) for pipe in connection.incoming.values()]
+        return [(number, receiver.tell()) for number, receiver in connection.incoming.items()]
 
     def lose(self, connection: Connection, *, final: bool) -> None:
         """Detach the pipes of a lost connection, or close them if its other end closed for good."""
-        for pipe in list(connection.incoming.values()):
-            if pipe.connection is not connection:
+        for number in connection.incoming:
+            pipe = self._pipes.get((connection.run, number))
+            if pipe is None or pipe.connection is not connection:
                 # Another connection carries it now.
                 continue
             if final:

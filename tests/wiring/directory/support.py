@@ -29,7 +29,9 @@ def table(*static: Entry, grace: float = 0.0, **more: Any) -> Table:
 
 def join(names: Table, client: int = 1, run: int = 1, now: float = 0.0) -> Holder:
     """A client."""
-    return names.join(now, bytes([client]) * 16, run)
+    holder = Holder(bytes([client]) * 16, run)
+    names.join(now, holder)
+    return holder
 
 
 def give(names: Table, holder: Holder, what: Entry, now: float = 0.0) -> Outcome:

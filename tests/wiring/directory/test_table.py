@@ -342,7 +342,9 @@ class Model(RuleBasedStateMachine):
 
     @rule(client=st.integers(1, 3), run=st.integers(1, 2))
     def join(self, client: int, run: int) -> None:
-        self.links.append(Link(self.table.join(self.now, bytes([client, run]) * 8, run), client, run, self.now))
+        holder = Holder(bytes([client, run]) * 8, run)
+        self.table.join(self.now, holder)
+        self.links.append(Link(holder, client, run, self.now))
 
     @precondition(lambda self: self.linked())
     @rule(number=NUMBERS, name=NAMES, place=PLACES)

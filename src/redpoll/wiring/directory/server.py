@@ -109,7 +109,6 @@ class Directory:
             ),
         )
         self._clients: dict[Peer, _Client] = {}
-        self._by_holder: dict[Holder, _Client] = {}
         self._timer: asyncio.TimerHandle | None = None
         #: True while it waits for renewals after a stall, before it ends leases.
         self._is_hearing = False
@@ -223,8 +222,8 @@ class Directory:
             return protocol.say_problem("token", f"the directory wants a token, and was shown {shown}")
         now = self._loop.time()
         former = self._forget(peer)
-        client = _Client(self._table.join(now, hello.client, hello.run), peer, message)
-        self._clients[peer] = self._by_holder[client.holder] = client
+        client = self._clients[peer] = _Client(hello, peer, message)
+        self._table.join(now, client)
         if former is not None:
             self._table.lose(now, former, back=True)
         self._settle()
@@ -242,34 +241,34 @@ class Directory:
             return RegistrationResult(Outcome.NOWHERE)
         if stays_here(entry.address) and not client.near:
             return RegistrationResult(Outcome.LOOPBACK)
-        return self._table.register(self._loop.time(), client.holder, replace(entry, run=client.holder.run))
+        return self._table.register(self._loop.time(), client, replace(entry, run=client.run))
 
     def _unregister(self, client: _Client, keys: list[Key]) -> list[bool]:
-        return [self._table.unregister(client.holder, key) for key in keys]
+        return [self._table.unregister(client, key) for key in keys]
 
     def _settled(self, client: _Client, _: None) -> None:
-        self._table.settle(client.holder)
+        self._table.settle(client)
 
     def _look_up(self, _: _Client, keys: list[Key]) -> list[LookupResult]:
         return [self._table.look(self._loop.time(), key) for key in keys]
 
     def _watch(self, client: _Client, keys: list[Key]) -> list[LookupResult | None]:
         now, table = self._loop.time(), self._table
-        return [table.look(now, key) if table.watch(client.holder, key) else None for key in keys]
+        return [table.look(now, key) if table.watch(client, key) else None for key in keys]
 
     def _unwatch(self, client: _Client, keys: list[Key]) -> None:
         for key in keys:
-            self._table.unwatch(client.holder, key)
+            self._table.unwatch(client, key)
 
     def _renew(self, client: _Client, count: int | None) -> bool:
-        return self._table.renew(self._loop.time(), client.holder, count)
+        return self._table.renew(self._loop.time(), client, count)
 
     def _list(self, _: _Client, after: Key | None) -> list[Entry]:
         return self._table.page(after, protocol.PAGE)
 
     def _bye(self, client: _Client, _: None) -> None:
         self._forget(client.peer)
-        self._table.leave(client.holder)
+        self._table.leave(client)
 
     # Clients
 
@@ -280,36 +279,33 @@ class Directory:
             self._table.lose(self._loop.time(), holder)
             self._settle()
 
-    def _forget(self, peer: Peer) -> Holder | None:
-        """Forget the link of a client; return its holder, or None if it had not said hello."""
+    def _forget(self, peer: Peer) -> _Client | None:
+        """Forget the link of a client, and return it; None if it had not said hello."""
         client = self._clients.pop(peer, None)
         if client is None:
             return None
-        del self._by_holder[client.holder]
         telling, client.telling = client.telling, None
         if telling is not None:
             telling.cancel()
-        return client.holder
+        return client
 
     def _settle(self) -> None:
         """Send news to clients that have any, and set the timer for the next expiry."""
         restless = self._table.restless
         while restless:
             holder, _ = restless.popitem()
-            client = self._by_holder.get(holder)
-            if client is not None and client.telling is None:
-                self._tell(client)
+            if isinstance(holder, _Client) and holder.telling is None and self._clients.get(holder.peer) is holder:
+                self._tell(holder)
         if self._timer is None:
             self._arm()
 
     def _tell(self, client: _Client) -> None:
         """Send a client its news, if there are any; the next are sent when these have arrived."""
-        holder = client.holder
-        news = self._table.take_news(self._loop.time(), holder, protocol.BATCH)
-        if not news and not holder.again:
+        news = self._table.take_news(self._loop.time(), client, protocol.BATCH)
+        if not news and not client.again:
             return
-        body = protocol.NEWS.say(protocol.News(holder.again, news))
-        holder.again = False
+        body = protocol.NEWS.say(protocol.News(client.again, news))
+        client.again = False
         try:
             client.telling = telling = self._node.send(
                 client.message.reply(body, header=protocol.NEWS.header), timeout=None
@@ -326,13 +322,12 @@ class Directory:
         client.telling = None
         if telling.cancelled():
             return
-        holder = client.holder
         if not failed:
             self._tell(client)
             return
         # If its link is lost, it is told everything when it says hello again.
-        more = bool(holder.news)
-        self._table.give_back(holder, keys)
+        more = bool(client.news)
+        self._table.give_back(client, keys)
         if more:
             self._tell(client)
 
@@ -355,11 +350,10 @@ class Directory:
         self._settle()
 
 
-class _Client:
+class _Client(Holder):
     """A client that has said hello.
 
     Attributes:
-        holder: Its holder in the table.
         peer: Its peer at the node.
         message: Its hello; news are sent as replies to it.
         remote: Its address, as its link says.
@@ -367,10 +361,10 @@ class _Client:
         telling: The sending of news in progress.
     """
 
-    __slots__ = ("holder", "message", "near", "peer", "remote", "telling")
+    __slots__ = ("message", "near", "peer", "remote", "telling")
 
-    def __init__(self, holder: Holder, peer: Peer, message: Received[Any]) -> None:
-        self.holder = holder
+    def __init__(self, hello: protocol.Hello, peer: Peer, message: Received[Any]) -> None:
+        super().__init__(hello.client, hello.run)
         self.peer = peer
         self.message = message
         self.remote = remote_of(message)

@@ -97,11 +97,11 @@ class Holder:
 
     __slots__ = ("again", "client", "expires", "keys", "linked", "news", "run", "watches")
 
-    def __init__(self, client: bytes, run: int, expires: float) -> None:
+    def __init__(self, client: bytes, run: int) -> None:
         self.client = client
         self.run = run
         self.linked = True
-        self.expires = expires
+        self.expires = 0.0
         self.keys: dict[Key, Entry] = {}
         self.watches: set[Key] = set()
         self.news: dict[Key, None] = {}
@@ -147,11 +147,10 @@ class Table:
 
     # Clients
 
-    def join(self, now: float, client: bytes, run: int) -> Holder:
+    def join(self, now: float, holder: Holder) -> None:
         """Add a client with a new link; it has no names yet."""
-        holder = Holder(client, run, now + self.lease)
-        self._clients.setdefault(client, {})[holder] = None
-        return holder
+        holder.expires = now + self.lease
+        self._clients.setdefault(holder.client, {})[holder] = None
 
     def renew(self, now: float, holder: Holder, count: int | None) -> bool:
         """Renew the lease of a client.
