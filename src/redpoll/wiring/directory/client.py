@@ -258,50 +258,43 @@ class DirectoryClient:
             raise ConfigError("advertise", str(entry.address), problem)
         self.session.check()
         registration = self._desired.register(entry)
-        results: list[RegistrationResult] = []
+        taken: RegistrationResult | None = None
         try:
             async with self._in_time(timeout) as limit:
-                await self._have(registration, results, limit if until_free else None)
+                while (result := await self._request(registration)).outcome is not Outcome.REGISTERED:
+                    if result.outcome is not Outcome.TAKEN or result.free_in is None:
+                        raise refusal(entry, result, self.address)  # noqa: TRY301  # as any other failure
+                    if taken is None:
+                        text = (
+                            "the owner of the %s %r is gone: the directory %s keeps the name for it for another %.1f s"
+                        )
+                        _logger.warning(text, *entry.key, self.address, result.free_in)
+                        if until_free and (when := limit.when()) is not None:
+                            limit.reschedule(when + result.free_in)
+                    taken = result
+                    # An expired lease ends a little later.
+                    await asyncio.sleep(min(max(result.free_in, _TRY_AGAIN), _TRY_EVERY))
         except BaseException as error:
             if self._desired.drop(registration):
                 # It may be registered, and only the answer is missing.
                 self.session.post(protocol.UNREGISTER, [entry.key])
-            if results and isinstance(error, DirectoryUnavailable):
-                raise refusal(entry, results[-1], self.address) from None
+            if taken is not None and isinstance(error, DirectoryUnavailable):
+                raise refusal(entry, taken, self.address) from None
             raise
 
-    async def _have(
-        self, registration: Registration, results: list[RegistrationResult], limit: asyncio.Timeout | None
-    ) -> None:
-        """Request a name until it is registered, or refused for good; the first wait for a lease extends the limit."""
-        entry = registration.entry
+    async def _request(self, registration: Registration) -> RegistrationResult:
+        """Request a name once."""
         asked = registration
 
         def entries() -> list[Entry]:
             # A later registration of the name replaces this one, whose data would replace it again.
             nonlocal asked
-            asked = self._desired.registrations.get(entry.key, registration)
+            asked = self._desired.registrations.get(registration.entry.key, registration)
             return [asked.entry]
 
-        while True:
-            result: RegistrationResult = self._single(await self.session.ask(protocol.REGISTER, entries))
-            self._desired.answered(asked, result)
-            if result.outcome is Outcome.REGISTERED:
-                return
-            if result.outcome is not Outcome.TAKEN or result.free_in is None:
-                raise refusal(entry, result, self.address)
-            if not results:
-                _logger.warning(
-                    "the owner of the %s %r is gone: the directory %s keeps the name for it for another %.1f s",
-                    *entry.key,
-                    self.address,
-                    result.free_in,
-                )
-                if limit is not None and (when := limit.when()) is not None:
-                    limit.reschedule(when + result.free_in)
-            results[:] = [result]
-            # An expired lease ends a little later.
-            await asyncio.sleep(min(max(result.free_in, _TRY_AGAIN), _TRY_EVERY))
+        result: RegistrationResult = self._single(await self.session.ask(protocol.REGISTER, entries))
+        self._desired.answered(asked, result)
+        return result
 
     async def unregister(self, kind: Kind, name: str, *, timeout: float | Unset | None = UNSET) -> None:
         """Unregister a name. If the directory is away, the call returns at once: the directory is told when it is back.
