@@ -43,7 +43,7 @@ async def test_visible() -> None:
             ("Far", "global"), ("Near", "process"), ("Near", "global"),
             ("LocalConnection", "local"), ("LocalConnection", "process"), ("LocalConnection", "global"),
         }  # fmt: skip
-        board.bound = {("E", "local")}
+        board.expected["E", "local"] = 1
         assert board.visible_queue(far, "local", "E").name == "local"
         with pytest.raises(UnknownName):
             board.visible_queue(far, "local", "F")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redpoll import GLOBAL, PROCESS, TLS, Config, Message, Node, Wiring
-from redpoll.errors import LinkError, NameTaken, NotAuthorized, RedpollError, Refused
+from redpoll.errors import LinkError, NameTaken, NotAuthorized, RedpollError, Refused, UnknownName
 from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
 from redpoll.wiring import Gap, Limits, resolver
@@ -202,6 +202,26 @@ async def test_describe_to_others(token: str | None) -> None:
 
 
 # Names
+
+
+async def test_a_local_queue_that_is_bound() -> None:
+    """A queue that others do not see gets messages of the exchange that it is bound to alone, however a stranger calls it."""
+    async with directory() as names, Wiring(names.address) as wiring, Wiring(names.address) as reader:
+        exchange = await wiring.create_exchange("E", scope=GLOBAL)
+        queue = await reader.create_queue("Q")
+        await reader.create_exchange("OWN")
+        await reader.bind("E", "Q")
+        await reader.bind("OWN", "Q")
+        stranger = Stranger(reader)
+        async with stranger.node:
+            await stranger.ask(HELLO)
+            for name in ("E", "OWN", "OTHER"):
+                for is_global in (False, True):
+                    with pytest.raises(UnknownName):
+                        await stranger.open(name, "Q", is_global=is_global)
+        await exchange.send(b"true")
+        assert await queue.receive(PATIENCE) == b"true"
+        assert queue.stats.pipes == 2
 
 
 async def test_a_stream_is_its_owners() -> None:

@@ -47,7 +47,6 @@ class Bindings:
         self._board = board
         self._resolver = resolver
         self.bindings: dict[tuple[str, str], Binding] = {}
-        board.bound = self.bindings
         #: The bindings that are about a name.
         self._about: dict[tuple[Kind, str], dict[Binding, None]] = {}
         #: Bindings whose names are not watched, since the maximum of watches is reached.
@@ -233,8 +232,10 @@ class Bindings:
         binding.subscription = None
         connection = await self._resolver.find("exchange", binding.exchange)
         queue = board.queues.get(binding.queue)
+        key = binding.exchange, binding.queue
         names = {"exchange": binding.exchange, "queue": binding.queue}
         here = {"here": queue is not None, "is_global": queue is not None and queue.scope is Scope.GLOBAL}
+        board.expected[key] += 1
         try:
             async with connection.turn:
                 answer = await connection.request({"word": "bind", **names, **here}, _PATIENCE)
@@ -244,6 +245,10 @@ class Bindings:
                 # The owner may have carried it out nevertheless.
                 connection.tell({"word": "unbind", **names})
             raise
+        finally:
+            board.expected[key] -= 1
+            if not board.expected[key]:
+                del board.expected[key]
         return connection
 
     def _is_global(self, connection: Connection, name: str) -> bool:

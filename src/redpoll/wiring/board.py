@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ class Board:
         exchanges: The exchanges by name.
         queues: The queues by name.
         local: The connection to itself.
-        bound: The names of exchange and queue of all bindings of this wiring: their pipes may lead to LOCAL queues.
+        expected: Exchange and queue of bindings that this wiring requests from others: their pipes may lead to LOCAL names.
     """
 
     def __init__(self, identity: bytes, events: WiringEvents) -> None:
@@ -56,7 +57,7 @@ class Board:
         #: Trunks that are up, by the claimed identity and run of their other ends.
         self.connections: dict[tuple[bytes, bytes], list[Connection]] = {}
         self.local = LocalConnection(self, identity, self.run)
-        self.bound: Container[tuple[str, str]] = ()
+        self.expected: Counter[tuple[str, str]] = Counter()
         #: Queues with messages, for calls that receive from all queues.
         self.ready: dict[Queue, None] = {}
         self.waiters = Waiters()
@@ -205,7 +206,7 @@ class Board:
             UnknownName: There is none, or it may not.
         """
         queue = self.queues.get(name)
-        if queue is not None and (connection.sees(queue.scope) or (exchange, name) in self.bound):
+        if queue is not None and (connection.sees(queue.scope) or (exchange, name) in self.expected):
             return queue
         raise UnknownName("queue", name)
 

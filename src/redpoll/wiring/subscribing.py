@@ -8,6 +8,7 @@ from typing import Any
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring.connection import Answer, Connection, Pipe, Subscription
 from redpoll.wiring.names import Limits, Scope
+from redpoll.wiring.protocol import field
 
 __all__ = ["attach", "leave", "window_of"]
 
@@ -57,7 +58,7 @@ async def attach(
     pipe.opening.append(subscription)
     try:
         answer = await connection.request(word, timeout)
-        elsewhere = answer.get("elsewhere")
+        elsewhere = field(answer, "elsewhere", int) if "elsewhere" in answer else None
         window = window_of(answer)
         if exchange.closed or not connection.up:
             raise WiringError(f"the exchange {exchange.name!r} was deleted, or the link is lost")  # noqa: TRY301  # as any other failure
@@ -102,7 +103,7 @@ async def attach(
     return connection
 
 
-def _elsewhere(subscription: Subscription, connection: Connection, number: object) -> Pipe | None:
+def _elsewhere(subscription: Subscription, connection: Connection, number: int) -> Pipe | None:
     """Return the pipe by which a queue has an exchange already, as the other end of a connection says.
 
     Two wirings that dial each other by forwarded addresses have two connections. Identity and run are only claims, so it is
@@ -110,7 +111,7 @@ def _elsewhere(subscription: Subscription, connection: Connection, number: objec
     """
     same = (connection.identity, connection.run)
     exchange = subscription.exchange
-    pipes = chain((each.pipes.get(number) for each in connection.board.connections.get(same, ())), exchange.pipes)  # type: ignore[call-overload]  # any value
+    pipes = chain((each.pipes.get(number) for each in connection.board.connections.get(same, ())), exchange.pipes)
     for pipe in pipes:
         if pipe is not None and pipe.number == number and pipe.exchange is exchange and not pipe.ending:
             return pipe if (pipe.carrier.identity, pipe.carrier.run) == same else None
