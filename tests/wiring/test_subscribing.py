@@ -272,7 +272,16 @@ async def test_leaves() -> None:
         assert connection.words[-1] == {"word": "end", "pipe": pipe.number}
 
 
-@pytest.mark.parametrize("answer", [{"messages": 0}, {"bytes": "many"}, {"error": "WiringError", "arguments": ["no"]}])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"elsewhere": []},
+        {"elsewhere": True},
+        {"messages": 0},
+        {"bytes": "many"},
+        {"error": "WiringError", "arguments": ["no"]},
+    ],
+)
 async def test_bad_answers(answer: dict[str, Any]) -> None:
     """An answer that makes no sense, or says no, leaves nothing behind."""
     async with Wiring() as wiring:
