@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from redpoll.bus.awaitables import Done, Failed
 from redpoll.bus.engine import Engine, Watcher
@@ -15,12 +15,24 @@ from redpoll.bus.envelope import Envelope
 from redpoll.bus.records import Receipt, check_publishing
 from redpoll.errors import BatchError, PayloadTooLarge, RedpollError, UsageError
 
-__all__ = ["publish_all"]
+__all__ = ["BatchOptions", "publish_all"]
 
 _log = logging.getLogger("redpoll.bus")
 
 #: A loop keeps no task alive.
 _withdrawing: set[asyncio.Task[None]] = set()
+
+
+class BatchOptions(TypedDict, total=False):
+    """Options of `Engine.publish_many`."""
+
+    watchers: Iterable[Watcher] | None
+    dedup: Iterable[str] | None
+    priority: int
+    delay: float
+    ttl: float | None
+    keep: bool
+    timeout: float | None
 
 
 def publish_all(
@@ -29,13 +41,14 @@ def publish_all(
     window: int,
     max_body: int,
     *,
-    watchers: Iterable[Watcher] | None,
-    dedup: Iterable[str] | None,
-    timeout: float | None,
-    priority: int,
-    delay: float,
-    ttl: float | None,
-    **options: Any,
+    queue: str,
+    watchers: Iterable[Watcher] | None = None,
+    dedup: Iterable[str] | None = None,
+    timeout: float | None = None,
+    priority: int = 0,
+    delay: float = 0.0,
+    ttl: float | None = None,
+    keep: bool = True,
 ) -> Awaitable[list[Receipt]]:
     """Publish many tasks. See `redpoll.bus.engine.Engine.publish_many`.
 
@@ -44,13 +57,14 @@ def publish_all(
         envelopes: The messages.
         window: Maximum number of unconfirmed publishes.
         max_body: Maximum size of a body, in bytes.
-        watchers: As for `Engine.publish_many`, as what follows.
+        queue: As for `Engine.publish_many`, as what follows.
+        watchers: As there.
         dedup: As there.
         timeout: As there.
         priority: As there.
         delay: As there.
         ttl: As there.
-        **options: Other options of each publish.
+        keep: As there.
     """
     items = list(envelopes)
     count = len(items)
@@ -63,7 +77,7 @@ def publish_all(
             raise PayloadTooLarge(len(envelope.body), max_body)
     for key in keys:
         check_publishing(priority, delay, ttl, None, timeout, key)
-    options |= {"priority": priority, "delay": delay, "ttl": ttl}
+    options: dict[str, Any] = {"queue": queue, "priority": priority, "delay": delay, "ttl": ttl, "keep": keep}
     clock = engine.clock
     end = None if timeout is None else clock.time() + timeout
     left: Iterator[tuple[Envelope, Watcher | None, str | None]] = iter(zip(items, watched, keys, strict=True))

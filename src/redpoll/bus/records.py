@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from redpoll.bus.envelope import Envelope, Outcome
 from redpoll.checks import Check, duration, flag, integer, one_of, optional, require, seconds
-from redpoll.errors import ConfigError, PayloadTooLarge, Unsupported, UsageError
+from redpoll.errors import ConfigError, PayloadTooLarge, UnknownTask, Unsupported, UsageError
 
 __all__ = [
     "MAX_SUBJECT",
@@ -34,6 +35,7 @@ __all__ = [
     "check_steps",
     "check_subject",
     "task_id",
+    "task_number",
     "words_match",
 ]
 
@@ -267,6 +269,20 @@ def task_id(store: str, number: int) -> str:
         number: The serial, times 2**64, and the random bits.
     """
     return f"{store}-{number >> 64}-{number & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+
+def task_number(task: str, store: str) -> int:
+    """Return the number of a task by its id; "" is any store.
+
+    Raises:
+        UnknownTask: It is no id, or of another store.
+    """
+    found, _, rest = task.rpartition("-")[0].rpartition("-")
+    with suppress(ValueError):
+        number = (int(rest) << 64) | int(task.rpartition("-")[2], 16)
+        if found == (store or found) and task_id(found, number) == task and number >> 128 == 0:
+            return number
+    raise UnknownTask(task)
 
 
 class Receipt(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from struct import Struct
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
@@ -24,6 +24,7 @@ __all__ = [
     "EngineSubscription",
     "call",
     "check_credit",
+    "check_subscribing",
     "random_bits",
 ]
 
@@ -42,7 +43,7 @@ _TOLD: Final = 1_000
 
 
 class _Rejectable(Protocol):
-    def reject(self) -> object:
+    def reject(self, *, delay: float = 0.0, reason: str = "") -> object:
         """Give the task back."""
 
 
@@ -70,6 +71,20 @@ def check_credit(credit: int) -> None:
     """
     if type(credit) is not int or not 0 <= credit <= _CREDIT:
         raise ConfigError("credit", credit, f"must be an int, 0 to {_CREDIT}")
+
+
+def check_subscribing(patterns: Iterable[str], buffer: int) -> tuple[str, ...]:
+    """Return the patterns of a subscription.
+
+    Raises:
+        ConfigError: There is none, or the number of events that wait for the iterator cannot be.
+    """
+    if type(buffer) is not int or buffer < 1:
+        raise ConfigError("buffer", buffer, "must be an int above 0")
+    wanted = tuple(patterns)
+    if not wanted:
+        raise ConfigError("patterns", wanted, "must not be empty")
+    return wanted
 
 
 class EngineDelivery:
@@ -163,6 +178,13 @@ class EngineConsumer(Generic[DeliveryT]):
 
     async def __anext__(self) -> DeliveryT:
         return await self._feed.take()
+
+    def _hand_over(self, delivery: DeliveryT) -> None:
+        try:
+            self._sink(delivery)
+        except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001  # a callback may raise anything
+            _log.exception("the sink of a consumer of %r failed", self.queue)
+            delivery.reject(delay=1.0, reason="its worker could not take it")
 
     def _end(self, error: Exception | None) -> None:
         """Give back the deliveries that are still in the iterator, and end that."""

@@ -10,9 +10,8 @@ from typing import Any, Final, Literal, cast
 
 from redpoll.address import Address
 from redpoll.bus.awaitables import Failed
-from redpoll.bus.batch import publish_all
 from redpoll.bus.engine import DeliverySink, EventSink, Observer, Watcher
-from redpoll.bus.engines.handles import check_credit
+from redpoll.bus.engines.handles import check_credit, check_subscribing
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription, pack_publication, packed
 from redpoll.bus.engines.hub.member import HubMember
@@ -32,6 +31,7 @@ from redpoll.bus.records import (
     check_steps,
     check_subject,
     task_id,
+    task_number,
 )
 from redpoll.bus.urls import EngineURL
 from redpoll.checks import check_function, require, seconds
@@ -52,9 +52,6 @@ __all__ = ["HubEngine", "HubReceipts", "open_engine"]
 
 _new: Final = tuple.__new__
 
-#: Maximum number of unconfirmed publishes of one `publish_many`.
-_WINDOW: Final = 1_024
-
 #: Port of a hub.
 PORT: Final = 5683
 #: Bytes of publishes that wait to be sent.
@@ -63,6 +60,8 @@ _WAITING_BYTES: Final = 64 * 2**20
 
 class HubEngine(HubMember):
     """See `redpoll.bus.engine.Engine`. The arguments are those of `HubMember`."""
+
+    window = 1_024
 
     def _call(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
         self._check()
@@ -179,35 +178,6 @@ class HubEngine(HubMember):
         number = next(reversed(self._requests))
         receipt = HubReceipts(self, number, future, watcher is not None and not keep)
         return receipt if confirm else _sent(self.loop, receipt)
-
-    def publish_many(
-        self,
-        envelopes: Iterable[Envelope],
-        *,
-        queue: str,
-        watchers: Iterable[Watcher] | None = None,
-        dedup: Iterable[str] | None = None,
-        priority: int = 0,
-        delay: float = 0.0,
-        ttl: float | None = None,
-        keep: bool = True,
-        timeout: float | None = None,
-    ) -> Awaitable[list[Receipt]]:
-        """Put many tasks into a queue, in order."""
-        return publish_all(
-            self,
-            envelopes,
-            _WINDOW,
-            self.max_body,
-            watchers=watchers,
-            dedup=dedup,
-            timeout=timeout,
-            priority=priority,
-            delay=delay,
-            ttl=ttl,
-            queue=queue,
-            keep=keep,
-        )
 
     async def publish_steps(
         self, steps: Sequence[Step], *, watchers: Sequence[Watcher | None] | None = None, timeout: float | None = None
@@ -381,12 +351,8 @@ class HubEngine(HubMember):
         buffer: int = 1_000,
     ) -> HubSubscription:
         """Take the events of the subjects that match."""
-        if type(buffer) is not int or buffer < 1:
-            raise ConfigError("buffer", buffer, "must be an int above 0")
         check_flags(last=last)
-        wanted = tuple(patterns)
-        if not wanted:
-            raise ConfigError("patterns", wanted, "must be at least one")
+        wanted = check_subscribing(patterns, buffer)
         for each in wanted:
             check_subject("patterns", each, pattern=True)
         self._check()
@@ -402,13 +368,8 @@ class HubEngine(HubMember):
     # -- tasks that are somewhere
 
     def _number(self, task: str) -> int:
-        store, _, rest = task.rpartition("-")[0].rpartition("-")
-        with suppress(ValueError):
-            number = (int(rest) << 64) | int(task.rpartition("-")[2], 16)
-            # Until it is linked it does not know which store its hub has.
-            if store == (self.store or store) and task_id(store, number) == task and number >> 128 == 0:
-                return number
-        raise UnknownTask(task)
+        # Until it is linked it does not know which store its hub has.
+        return task_number(task, self.store)
 
     async def cancel(self, task: str) -> Literal["withdrawn", "asked", "too late"]:
         """Cancel a task, or a call."""

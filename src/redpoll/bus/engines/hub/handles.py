@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import time
 from collections.abc import Awaitable, Mapping, Sequence
@@ -27,8 +26,6 @@ from redpoll.bus.records import Publication, check_flags, check_publishing, task
 from redpoll.errors import Closed, NotConfirmed, PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
 
 __all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "Owner", "pack_publication", "packed"]
-
-_log = logging.getLogger("redpoll.bus")
 
 
 class Owner(Protocol):
@@ -351,11 +348,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         self.deliveries[delivery.token] = delivery
         if self._pace is None and not delivery.begin():
             return
-        try:
-            self._sink(delivery)
-        except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001  # a callback may raise anything
-            _log.exception("the sink of a consumer of %r failed", self.queue)
-            delivery.reject(delay=1.0, reason="its worker could not take it")
+        self._hand_over(delivery)
 
     def _begin_soon(self) -> None:
         if self._ahead and not self._beginning:

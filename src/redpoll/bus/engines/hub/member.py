@@ -17,13 +17,13 @@ from typing import Any, Final, Self
 from redpoll.address import Address
 from redpoll.bus.awaitables import FALSE, resolve, with_owner
 from redpoll.bus.engine import Observer, Watcher
+from redpoll.bus.engines.base import EngineBase
 from redpoll.bus.engines.handles import call
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.asking import Asking, fail_future
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription
 from redpoll.bus.engines.hub.life import life
 from redpoll.bus.envelope import KINDS, Outcome, OutcomeKind, decode, printable
-from redpoll.bus.feed import forked_error
 from redpoll.bus.records import (
     Capabilities,
     Event,
@@ -90,7 +90,7 @@ class _Node(LayerNode):
             engine.ended(peer, error)
 
 
-class HubMember(Asking):
+class HubMember(EngineBase, Asking):
     """An engine's membership of its hub: its name, its requests, its consumers and subscriptions.
 
     Args:
@@ -147,9 +147,6 @@ class HubMember(Asking):
         self._lost: asyncio.Future[RedpollError]
         self._welcome: asyncio.Future[None]
         self._drained: asyncio.Future[None] | None = None
-        self._closing: asyncio.Future[None] | None = None
-        self.closed = True
-        self.forked = False
         _engines.add(self)
 
     def __del__(self) -> None:
@@ -177,12 +174,6 @@ class HubMember(Asking):
     def clock(self) -> Any:
         """Its time: that of the loop."""
         return self.loop
-
-    def refusal(self) -> RedpollError | None:
-        """Return the error if it cannot be used, or None."""
-        if self.forked:
-            return forked_error()
-        return Closed("bus") if self.closed else None
 
     @property
     def rejection(self) -> RedpollError | None:
@@ -222,28 +213,6 @@ class HubMember(Asking):
             await self._end()
             raise
         return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Close."""
-        await self.close()
-
-    async def close(self, drain: float | None = 0.0) -> None:
-        """Stop."""
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-            return
-        if self.closed or self.forked:
-            if not self.forked:
-                self.status.change(EngineState.CLOSED)
-            return
-        self._closing = self.loop.create_future()
-        try:
-            await self._drain(drain)
-        finally:
-            try:
-                await self._end()
-            finally:
-                self._closing.set_result(None)
 
     async def _drain(self, seconds: float | None) -> None:
         for subscription in list(self._subscriptions.values()):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
 from redpoll.bus.awaitables import Failed, resolve
-from redpoll.bus.batch import publish_all
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import DELIVER
 from redpoll.bus.broker.queue import Parked, Task
 from redpoll.bus.broker.schedules import Schedule
 from redpoll.bus.engine import Clock, DeliverySink, EventSink, Observer, Watcher
-from redpoll.bus.engines.handles import call, check_credit
+from redpoll.bus.engines.handles import call, check_credit, check_subscribing
 from redpoll.bus.engines.memory.handles import MemoryConsumer, MemoryDelivery, MemorySubscription
 from redpoll.bus.engines.memory.room import Member, enter, leave
 from redpoll.bus.envelope import Envelope
@@ -36,6 +34,7 @@ from redpoll.bus.records import (
     check_publishing,
     check_steps,
     task_id,
+    task_number,
 )
 from redpoll.bus.state import EngineState, Status
 from redpoll.bus.urls import EngineURL
@@ -90,7 +89,6 @@ class MemoryEngine(Member):
         self._clock = clock
         self._limits = limits
         self._waiting: dict[asyncio.Future[Receipt], Parked] = {}
-        self._closing: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         return f"<MemoryEngine memory://{self.name} {self.status.state.value}>"
@@ -112,27 +110,6 @@ class MemoryEngine(Member):
         self.status.change(EngineState.READY)
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Close."""
-        await self.close()
-
-    async def close(self, drain: float | None = 0.0) -> None:
-        """Stop."""
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-            return
-        if self.closed:
-            self.status.change(EngineState.CLOSED)
-            return
-        self._closing = self.loop.create_future()
-        try:
-            await self._drain(drain)
-        finally:
-            try:
-                self._end()
-            finally:
-                self._closing.set_result(None)
-
     async def _drain(self, seconds: float | None) -> None:
         owners = [each.owner for each in self.peer.subscriptions]
         owners += [each.owner for each in self.peer.consumers.values()]
@@ -151,7 +128,7 @@ class MemoryEngine(Member):
             if timer is not None:
                 timer.cancel()
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         """Give all tasks back, settle all futures, leave the room."""
         refusal = self.refusal()
         if refusal is not None:
@@ -337,35 +314,6 @@ class MemoryEngine(Member):
             with self.turn() as (broker, now):
                 broker.intake.unpark((parked,), now)
 
-    def publish_many(
-        self,
-        envelopes: Iterable[Envelope],
-        *,
-        queue: str,
-        watchers: Iterable[Watcher] | None = None,
-        dedup: Iterable[str] | None = None,
-        priority: int = 0,
-        delay: float = 0.0,
-        ttl: float | None = None,
-        keep: bool = True,
-        timeout: float | None = None,
-    ) -> Awaitable[list[Receipt]]:
-        """Put many tasks into a queue, in order."""
-        return publish_all(
-            self,
-            envelopes,
-            1,
-            self.max_body,
-            watchers=watchers,
-            dedup=dedup,
-            timeout=timeout,
-            priority=priority,
-            delay=delay,
-            ttl=ttl,
-            queue=queue,
-            keep=keep,
-        )
-
     async def publish_steps(
         self, steps: Sequence[Step], *, watchers: Sequence[Watcher | None] | None = None, timeout: float | None = None
     ) -> list[Receipt]:
@@ -439,11 +387,7 @@ class MemoryEngine(Member):
         buffer: int = 1_000,
     ) -> MemorySubscription:
         """Take the events of the subjects that match."""
-        if type(buffer) is not int or buffer < 1:
-            raise ConfigError("buffer", buffer, "must be an int above 0")
-        wanted = tuple(patterns)
-        if not wanted:
-            raise ConfigError("patterns", wanted, "must not be empty")
+        wanted = check_subscribing(patterns, buffer)
         subscription = MemorySubscription(self, wanted, sink, buffer)
         with self.turn() as (broker, _):
             subscription.wanted = broker.intake.subscribe(self.peer, wanted, subscription, last=last)
@@ -452,12 +396,7 @@ class MemoryEngine(Member):
     # -- tasks that are somewhere
 
     def _number(self, task: str) -> int:
-        store, _, rest = task.rpartition("-")[0].rpartition("-")
-        with suppress(ValueError):
-            number = (int(rest) << 64) | int(task.rpartition("-")[2], 16)
-            if store == self.room.store and task_id(store, number) == task:
-                return number
-        raise UnknownTask(task)
+        return task_number(task, self.room.store)
 
     async def cancel(self, task: str) -> Literal["withdrawn", "asked", "too late"]:
         """Cancel a task, or a call."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
@@ -24,8 +22,6 @@ from redpoll.bus.records import Publication, task_id
 from redpoll.errors import PayloadTooLarge, ResultTooLarge, UsageError
 
 __all__ = ["MemoryConsumer", "MemoryDelivery", "MemorySubscription"]
-
-_log = logging.getLogger("redpoll.bus")
 
 
 class MemoryDelivery(EngineDelivery):
@@ -201,11 +197,7 @@ class MemoryConsumer(EngineConsumer[MemoryDelivery]):
         if self.held.closed:
             delivery.reject()
             return
-        try:
-            self._sink(delivery)
-        except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001  # a callback may raise anything
-            _log.exception("the sink of a consumer of %r failed", self.queue)
-            delivery.reject(delay=1.0, reason="its worker could not take it")
+        self._hand_over(delivery)
 
     def stop(self, error: Exception | None = None) -> None:
         """Receive no more, and give back the deliveries that are still in the iterator."""

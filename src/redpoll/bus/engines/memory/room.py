@@ -22,11 +22,11 @@ from redpoll.bus.broker import Broker, Limits
 from redpoll.bus.broker.outputs import ADMITTED, CANCELLED, DELIVER, EVENT, NOTE, OUTCOME, PROGRESS, TOLD, Effect
 from redpoll.bus.broker.queue import Peer
 from redpoll.bus.engine import Clock, Observer, Timer, Watcher
+from redpoll.bus.engines.base import EngineBase
 from redpoll.bus.engines.handles import call, random_bits
 from redpoll.bus.envelope import Outcome, OutcomeKind
-from redpoll.bus.feed import forked_error
 from redpoll.bus.records import Event, Receipt, task_id
-from redpoll.errors import Closed, NoRoute, RedpollError, UsageError
+from redpoll.errors import NoRoute, RedpollError, UsageError
 from redpoll.locks import new_lock
 from redpoll.platforms import after_fork
 
@@ -169,27 +169,20 @@ def _after_fork() -> None:
 after_fork(_after_fork)
 
 
-class Member:
+class Member(EngineBase):
     """An engine's place in a room: its loop, and its pending effects.
 
     Attributes:
         room: The room.
-        loop: Its loop.
         peer: The broker's peer.
-        max_body: The largest body, in bytes.
-        closed: True if it is closed, or was never started.
-        forked: True in a child of the process in which it was started.
         drained: Done when no task is held any more; None unless the engine drains.
     """
 
     room: Room
-    loop: asyncio.AbstractEventLoop
     peer: Peer
 
     def __init__(self, max_body: int) -> None:
         self.max_body = max_body
-        self.closed = True
-        self.forked = False
         self.drained: asyncio.Future[None] | None = None
         self._pending: deque[Effect] = deque()
         # True while pending effects are handed over, or a turn of the loop is to do so.
@@ -206,12 +199,6 @@ class Member:
         """Warn of one that was not closed."""
         if not getattr(self, "closed", True):
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-
-    def refusal(self) -> RedpollError | None:
-        """Return the error if it cannot be used, or None."""
-        if self.forked:
-            return forked_error()
-        return Closed("bus") if self.closed else None
 
     @contextmanager
     def turn(self) -> Iterator[tuple[Broker, float]]:

@@ -1,0 +1,80 @@
+"""What the engines with a broker of this library have in common: their end, batches of publishes, checks of arguments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any, Unpack
+
+from redpoll.bus.batch import BatchOptions, publish_all
+from redpoll.bus.envelope import Envelope
+from redpoll.bus.feed import forked_error
+from redpoll.bus.records import Receipt
+from redpoll.bus.state import EngineState, Status
+from redpoll.errors import Closed, RedpollError
+
+__all__ = ["EngineBase"]
+
+
+class EngineBase:
+    """See `redpoll.bus.engine.Engine`.
+
+    Attributes:
+        window: Maximum number of unconfirmed publishes of one `publish_many`.
+        loop: Its loop.
+        status: Its state.
+        max_body: The largest body, in bytes.
+        closed: True if it is closed, or was never started.
+        forked: True in a child of the process in which it was started.
+    """
+
+    window = 1
+    loop: asyncio.AbstractEventLoop
+    status: Status
+    max_body: int
+    closed = True
+    forked = False
+    _closing: asyncio.Future[None] | None = None
+
+    def refusal(self) -> RedpollError | None:
+        """Return the error if it cannot be used, or None."""
+        if self.forked:
+            return forked_error()
+        return Closed("bus") if self.closed else None
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Stop."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        if self.closed:
+            if not self.forked:
+                self.status.change(EngineState.CLOSED)
+            return
+        self._closing = self.loop.create_future()
+        try:
+            await self._drain(drain)
+        finally:
+            try:
+                await self._end()
+            finally:
+                self._closing.set_result(None)
+
+    async def _drain(self, seconds: float | None) -> None:
+        """Take nothing more, and wait until no task is held."""
+        raise NotImplementedError
+
+    async def _end(self) -> None:
+        """Give all tasks back, and settle everything."""
+        raise NotImplementedError
+
+    def publish_many(
+        self, envelopes: Iterable[Envelope], *, queue: str, **options: Unpack[BatchOptions]
+    ) -> Awaitable[list[Receipt]]:
+        """Put many tasks into a queue, in order."""
+        engine: Any = self
+        return publish_all(engine, envelopes, self.window, self.max_body, queue=queue, **options)
