@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from redpoll.bus import Broadcast, Bus, QueueSpec
 from redpoll.errors import NoRoute, SpecConflict
 from redpoll.testing.conformance.faces import Signal
-from redpoll.testing.conformance.frame import Place, behaviour
+from redpoll.testing.conformance.frame import Place, behaviour, fails
 
 __all__: list[str] = []
 
@@ -270,9 +270,9 @@ async def durable(place: Place) -> None:
         await place.until(lambda: len(seen) == 4)
         await place.calm()
     assert sorted(seen) == [(place.name(f"t.{number}"), number) for number in range(4)]
-    await _fails(receiver.broadcast.subscribe(take, subject="other", durable=name).start(), SpecConflict)
+    await fails(receiver.broadcast.subscribe(take, subject="other", durable=name).start(), SpecConflict)
     await sender.broadcast.forget(name)
-    await _fails(sender.broadcast.forget(name), NoRoute)
+    await fails(sender.broadcast.forget(name), NoRoute)
 
 
 @behaviour("B-06", "delay")
@@ -377,11 +377,3 @@ async def deleted(place: Place) -> None:
 
 def _active(subscription: Any) -> bool:
     return bool(getattr(subscription, "_target", subscription).active)
-
-
-async def _fails(awaitable: Awaitable[object], error: type[Exception]) -> None:
-    try:
-        await awaitable
-    except error:
-        return
-    raise AssertionError(f"it did not raise {error.__name__}")

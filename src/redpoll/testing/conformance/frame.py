@@ -28,6 +28,7 @@ __all__ = [
     "attempt",
     "behaviour",
     "behaviours",
+    "fails",
     "observe",
     "table",
 ]
@@ -356,13 +357,21 @@ def behaviour(number: str, *needs: str) -> Callable[[Check], Check]:
     return write_down
 
 
+async def fails(awaited: Awaitable[object], error: type[Exception]) -> Any:
+    """Await something that has to raise an error, and return that."""
+    try:
+        await awaited
+    except error as raised:
+        return raised
+    raise AssertionError(f"it did not raise {error.__name__}")
+
+
 def behaviours(*areas: str) -> list[Behaviour]:
     """All behaviours, or those of some areas: "broadcast", "engine", "notifications", "rpc", "tasks"."""
     chosen = areas or _MODULES
-    modules = {f"redpoll.testing.conformance.{area}" for area in chosen}
-    for module in modules:
-        import_module(module)
-    found = [each for each in _found.values() if each.check.__module__ in modules]
+    for area in chosen:
+        import_module(f"redpoll.testing.conformance.{area}")
+    found = [each for each in _found.values() if each.check.__module__.split(".")[3] in chosen]
     return sorted(found, key=lambda each: each.id)
 
 

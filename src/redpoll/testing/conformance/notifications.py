@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from redpoll.bus.notifications import (
 from redpoll.bus.threads import BlockingRoutingNotifier
 from redpoll.errors import ConfigError, SpecConflict
 from redpoll.testing.conformance.faces import Awaited, Signal
-from redpoll.testing.conformance.frame import Place, attempt, behaviour
+from redpoll.testing.conformance.frame import Place, attempt, behaviour, fails
 
 __all__: list[str] = []
 
@@ -46,14 +45,6 @@ class _Seen:
     @property
     def payloads(self) -> list[Any]:
         return [each.payload for each in self.all]
-
-
-async def _fails(awaited: Awaitable[object], error: type[Exception]) -> Exception:
-    try:
-        await awaited
-    except error as raised:
-        return raised
-    raise AssertionError(f"it did not raise {error.__name__}")
 
 
 def _topic(place: Place, text: str = "topic", *pools: str) -> str:
@@ -142,7 +133,7 @@ async def priorities(place: Place) -> None:
         await place.until(lambda: len(seen.all) == len(PRIORITIES) and errors.all)
     assert {each.priority: each.payload for each in seen.all} == {each: each for each in PRIORITIES}
     assert errors.payloads == ["error"]
-    await _fails(notifier.notify("loud", "e"), ConfigError)  # type: ignore[arg-type]
+    await fails(notifier.notify("loud", "e"), ConfigError)  # type: ignore[arg-type]
 
 
 @behaviour("O-19")
@@ -287,8 +278,8 @@ async def requeued(place: Place) -> None:
     sender, receiver = await place.open(), await place.open()
     topic = _topic(place)
     for requeue in (True, False):
-        for fails in (True, False):
-            endpoint = _Once(fails)
+        for raises in (True, False):
+            endpoint = _Once(raises)
             async with receiver.notifications.listen(endpoint, topics=[topic], requeue=requeue):
                 await sender.notifier("p", topics=[topic]).info("e", 1)
                 await place.until(lambda: endpoint.seen)  # noqa: B023  # it is awaited here
@@ -417,5 +408,5 @@ async def agreement(place: Place) -> None:
     two = await place.open(notifications=NotificationOptions(durable=False))
     topic = _topic(place)
     await one.notifier("p", topics=[topic]).info("e")
-    error = await _fails(two.notifier("p", topics=[topic]).info("e"), SpecConflict)
+    error = await fails(two.notifier("p", topics=[topic]).info("e"), SpecConflict)
     assert "durable" in str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from redpoll.errors import (
     UsageError,
 )
 from redpoll.testing.conformance.faces import Signal
-from redpoll.testing.conformance.frame import Place, behaviour
+from redpoll.testing.conformance.frame import Place, behaviour, fails
 
 __all__: list[str] = []
 
@@ -70,14 +70,6 @@ class _Server:
         return "went on"
 
 
-async def _fails(awaited: Awaitable[object], error: type[Exception]) -> Exception:
-    try:
-        await awaited
-    except error as raised:
-        return raised
-    raise AssertionError(f"it did not raise {error.__name__}")
-
-
 async def _group(place: Place, bus: Bus, target: Target, names: str = "123") -> list[_Server]:
     """Three servers of a target, each under a name."""
     servers = [_Server(f"{place.prefix}-{name}") for name in names]
@@ -113,7 +105,7 @@ async def served_again(place: Place) -> None:
     for _ in range(2):
         async with server:
             assert await sender.rpc.call(topic, "append", {"value": 1}) == "it"
-        await _fails(sender.rpc.call(topic, "append", {"value": 1}), NoRoute)
+        await fails(sender.rpc.call(topic, "append", {"value": 1}), NoRoute)
 
 
 @behaviour("K-05")
@@ -146,7 +138,7 @@ async def raises(place: Place) -> None:
         raise OwnError("no")
 
     async with receiver.rpc.serve(place.name("a"), handler):
-        error = await _fails(sender.rpc.call(place.name("a"), None, 7), RemoteError)
+        error = await fails(sender.rpc.call(place.name("a"), None, 7), RemoteError)
     assert isinstance(error, RemoteError)
     assert (error.kind.rpartition(".")[2], error.text, seen) == ("OwnError", "no", [7])
     assert "in handler" in (error.traceback or "")
@@ -157,9 +149,9 @@ async def unknown(place: Place) -> None:
     """A call of a name without a server is no route, at once; so are a cast, and a stream."""
     bus = await place.open()
     topic = place.name("nobody")
-    await _fails(bus.rpc.call(topic, timeout=60), NoRoute)
-    await _fails(bus.rpc.cast(topic, timeout=60), NoRoute)
-    await _fails(anext(bus.rpc.stream(topic)), NoRoute)
+    await fails(bus.rpc.call(topic, timeout=60), NoRoute)
+    await fails(bus.rpc.cast(topic, timeout=60), NoRoute)
+    await fails(anext(bus.rpc.stream(topic)), NoRoute)
 
 
 @behaviour("K-22")
@@ -183,9 +175,9 @@ async def served_twice(place: Place) -> None:
         for number in range(10):
             await sender.rpc.call(topic, "append", {"value": number})
         assert sorted(first.seen + second.seen) == list(range(10))
-        await _fails(two.rpc.serve(topic, _Server(), exclusive=True).start(), SpecConflict)
+        await fails(two.rpc.serve(topic, _Server(), exclusive=True).start(), SpecConflict)
     async with one.rpc.serve(topic, first, exclusive=True):
-        await _fails(two.rpc.serve(topic, second).start(), SpecConflict)
+        await fails(two.rpc.serve(topic, second).start(), SpecConflict)
 
 
 # -- oslo.messaging's
@@ -200,7 +192,7 @@ async def one_server(place: Place) -> None:
     client = sender.rpc.client(topic, server=two.name)
     assert [await client.append(value=number) for number in range(3)] == [two.name] * 3
     assert (one.seen, two.seen, three.seen) == ([], [0, 1, 2], [])
-    await _fails(sender.rpc.call(topic, "append", {"value": 1}, server=place.name("none")), NoRoute)
+    await fails(sender.rpc.call(topic, "append", {"value": 1}, server=place.name("none")), NoRoute)
 
 
 @behaviour("O-02")
@@ -240,7 +232,7 @@ async def no_answer(place: Place) -> None:
     await place.calm()
     assert not call.done()
     await place.wait(0.5)
-    error = await _fails(call, CallTimeout)
+    error = await fails(call, CallTimeout)
     assert isinstance(error, TimeoutError)
 
 
@@ -251,7 +243,7 @@ async def exceptions_of_python(place: Place) -> None:
     async with receiver.rpc.serve(place.name("a"), _Server()):
         client = sender.rpc.client(place.name("a"))
         assert await client.subtract(a=3, b=2) == 1
-        error = await _fails(client.subtract(a=2, b=3), ValueError)
+        error = await fails(client.subtract(a=2, b=3), ValueError)
     assert str(error) == "less than nothing"
 
 
@@ -267,7 +259,7 @@ async def long_call(place: Place) -> None:
         for number in range(10):
             assert await client.append(value=number) == "s"
         await place.wait(1)
-        await _fails(long, TimeoutError)
+        await fails(long, TimeoutError)
         await place.until(lambda: server.cancelled)
 
 
@@ -275,10 +267,10 @@ async def long_call(place: Place) -> None:
 async def mandatory(place: Place) -> None:
     """Without a server a mandatory call fails at once though it has an hour; another one waits for its timeout."""
     bus = await place.open()
-    await _fails(bus.rpc.call(place.name("a"), "x", timeout=3_600), NoRoute)
+    await fails(bus.rpc.call(place.name("a"), "x", timeout=3_600), NoRoute)
     call = place.begin(bus.rpc.call, place.name("a"), "x", timeout=0.5, mandatory=False)
     await place.wait(0.5)
-    await _fails(call, CallTimeout)
+    await fails(call, CallTimeout)
 
 
 @behaviour("O-08", "progress")
@@ -291,7 +283,7 @@ async def monitored(place: Place) -> None:
         short = place.begin(client.prepare(timeout=0.5).wait)
         long = place.begin(client.prepare(timeout=3_600, monitor=1.5).wait)
         await place.wait(2.5)
-        await _fails(short, CallTimeout)
+        await fails(short, CallTimeout)
         assert not long.done()
         server.go_on.set()
         assert await long == "went on"
@@ -308,7 +300,7 @@ async def namespaces_and_versions(place: Place) -> None:
         assert await client.add(a=1, b=2) == 3
         assert await client.prepare(version="7.0").add(a=1, b=2) == 3
         for wrong in ({"version": "7.6"}, {"version": "8.0"}, {"namespace": "Name2"}, {"namespace": None}):
-            error = await _fails(client.prepare(**wrong).add(a=1, b=2), RemoteError)
+            error = await fails(client.prepare(**wrong).add(a=1, b=2), RemoteError)
             assert isinstance(error, RemoteError)
             assert error.kind == "UnsupportedVersion"
 
@@ -378,7 +370,7 @@ async def metrics(place: Place) -> None:
     topic = place.name("a")
     async with bus.rpc.serve(topic, _Server()):
         await bus.rpc.call(topic, "echo", {"value": 1})
-        await _fails(bus.rpc.call(topic, "missing"), RemoteError)
+        await fails(bus.rpc.call(topic, "missing"), RemoteError)
     stats = bus.rpc.stats[topic, "echo"]
     assert (stats.calls, stats.ended, stats.failed) == (1, 1, 0)
     assert stats.seconds > 0
@@ -416,14 +408,14 @@ async def timeouts(place: Place) -> None:
         await place.wait(0.4)
         await place.until(lambda: [each.done() for each in calls] == [True, True, False, False])
         for each in calls[:2]:
-            await _fails(each, CallTimeout)
+            await fails(each, CallTimeout)
         for each in calls[2:]:
             each.cancel()
         await asyncio.wait(calls[2:])
         server.begun.clear()
         over = place.begin(patient.prepare(timeout=0).wait)
         await place.wait(0.1)
-        await _fails(over, TimeoutError)
+        await fails(over, TimeoutError)
         await place.calm()
         assert not server.begun.is_set()
 
@@ -490,7 +482,7 @@ async def endpoints_in_order(place: Place) -> None:
         )
         for changes, name in cases:
             assert await client.prepare(**changes).append(value=1) == name, changes
-        missing = await _fails(client.nothing(), RemoteError)
+        missing = await fails(client.nothing(), RemoteError)
         assert isinstance(missing, RemoteError)
         assert missing.kind == "NoSuchMethod"
 
@@ -525,7 +517,7 @@ async def policies(place: Place) -> None:
                 if name in allowed:
                     assert await sender.rpc.call(topic, name) == name.strip("_")
                 else:
-                    error = await _fails(sender.rpc.call(topic, name), RemoteError)
+                    error = await fails(sender.rpc.call(topic, name), RemoteError)
                     assert "NoSuchMethod" in str(error)
 
 
@@ -565,11 +557,11 @@ async def allowed_exceptions(place: Place) -> None:
 
     async with receiver.rpc.serve(place.name("a"), Failing()):
         client = trusting.rpc.client(place.name("a"))
-        assert "far" in str(await _fails(client.route(), NoRoute))
-        await _fails(client.state(), concurrent.futures.InvalidStateError)
-        error = await _fails(wary.rpc.call(place.name("a"), "state"), RemoteError)
+        assert "far" in str(await fails(client.route(), NoRoute))
+        await fails(client.state(), concurrent.futures.InvalidStateError)
+        error = await fails(wary.rpc.call(place.name("a"), "state"), RemoteError)
         assert type(error) is RemoteError
-        error = await _fails(client.miss(), KeyError)
+        error = await fails(client.miss(), KeyError)
         assert isinstance(error.__cause__, RemoteError)
         assert error.__cause__.traceback is None
 
@@ -680,7 +672,7 @@ async def waiting_for_a_server(place: Place) -> None:
     async with receiver.rpc.serve(topic, _Server("here")):
         await place.wait(0.5)
         assert await early == "here"
-    await _fails(late, NoRoute)
+    await fails(late, NoRoute)
 
 
 @behaviour("R-14")
@@ -712,8 +704,8 @@ async def serializers(place: Place) -> None:
     """A receiver that lacks the sender's serializer says so, with both names, at either end."""
     one, two = await place.open(serializer="pickle"), await place.open()
     async with one.rpc.serve(place.name("one"), _Server()), two.rpc.serve(place.name("two"), _Server()):
-        there = await _fails(one.rpc.call(place.name("two"), "echo", {"value": 1}), RemoteError)
-        here = await _fails(two.rpc.call(place.name("one"), "echo", {"value": 1}), BadPayload)
+        there = await fails(one.rpc.call(place.name("two"), "echo", {"value": 1}), RemoteError)
+        here = await fails(two.rpc.call(place.name("one"), "echo", {"value": 1}), BadPayload)
     for error in (there, here):
         assert "'pickle'" in str(error)
         assert "msgpack" in str(error)
@@ -733,7 +725,7 @@ async def server_killed(place: Place) -> None:
     async with alive.rpc.serve(topic, whole):
         await place.kill(dead)
         await place.wait(2)
-        await _fails(begun, PeerLost)
+        await fails(begun, PeerLost)
         assert await waits == "whole"
     assert not whole.begun.is_set()
 
@@ -752,7 +744,7 @@ async def server_lasts(place: Place) -> None:
             return "here"
 
     async with receiver.rpc.serve(topic, Endpoint()):
-        await _fails(sender.rpc.call(topic, "leave"), RuntimeError)
+        await fails(sender.rpc.call(topic, "leave"), RuntimeError)
         assert await sender.rpc.call(topic, "stay") == "here"
         await sender.queues.delete(queue_name(Target(topic)))
         await place.wait(2)

@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import gc
 import threading
-from collections.abc import Awaitable
 from typing import Any
 
 from redpoll.bus import Bus, Claim, EngineState, QueueSpec, Requeue, Retry, Task, current_context, use_headers
@@ -24,7 +23,7 @@ from redpoll.errors import (
     TimeLimit,
     UsageError,
 )
-from redpoll.testing.conformance.frame import Place, attempt, behaviour
+from redpoll.testing.conformance.frame import Place, attempt, behaviour, fails
 
 __all__: list[str] = []
 
@@ -37,14 +36,6 @@ async def _forever(_: Task) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-async def _fails(awaited: Awaitable[object], error: type[Exception]) -> Exception:
-    try:
-        await awaited
-    except error as raised:
-        return raised
-    raise AssertionError(f"it did not raise {error.__name__}")
-
-
 async def _open(place: Place, count: int = 1) -> tuple[str, list[Bus]]:
     """A queue, and buses that meet; the first declares the queue by submitting to it."""
     queue = place.name("tasks")
@@ -53,7 +44,7 @@ async def _open(place: Place, count: int = 1) -> tuple[str, list[Bus]]:
 
 
 async def _empty(bus: Bus, queue: str) -> None:
-    await _fails(bus.tasks.next(queue, 0).__aenter__(), QueueEmpty)
+    await fails(bus.tasks.next(queue, 0).__aenter__(), QueueEmpty)
 
 
 @behaviour("K-01")
@@ -62,18 +53,18 @@ async def closed(place: Place) -> None:
     queue, (bus,) = await _open(place)
     await bus.tasks.submit(1, queue)
     await bus.close()
-    await _fails(bus.tasks.submit(1, queue), Closed)
-    await _fails(bus.tasks.run(1, queue), Closed)
-    await _fails(bus.tasks.next(queue).__aenter__(), Closed)
-    await _fails(bus.tasks.worker(_twice, queue).__aenter__(), Closed)
+    await fails(bus.tasks.submit(1, queue), Closed)
+    await fails(bus.tasks.run(1, queue), Closed)
+    await fails(bus.tasks.next(queue).__aenter__(), Closed)
+    await fails(bus.tasks.worker(_twice, queue).__aenter__(), Closed)
     topic = place.name("topic")
     for verb in (bus.rpc.call, bus.rpc.cast, bus.rpc.fanout):
-        await _fails(verb(topic, "x"), Closed)
-    await _fails(bus.rpc.serve(topic, _twice).start(), Closed)
-    await _fails(bus.broadcast.send(1, subject=topic), Closed)
-    await _fails(bus.broadcast.subscribe(print, subject=topic).start(), Closed)
-    await _fails(bus.notifier("p", topics=[topic]).info("e"), Closed)
-    await _fails(bus.notifications.listen(_twice, topics=[topic]).start(), Closed)
+        await fails(verb(topic, "x"), Closed)
+    await fails(bus.rpc.serve(topic, _twice).start(), Closed)
+    await fails(bus.broadcast.send(1, subject=topic), Closed)
+    await fails(bus.broadcast.subscribe(print, subject=topic).start(), Closed)
+    await fails(bus.notifier("p", topics=[topic]).info("e"), Closed)
+    await fails(bus.notifications.listen(_twice, topics=[topic]).start(), Closed)
 
 
 @behaviour("K-02")
@@ -118,7 +109,7 @@ async def raises(place: Place) -> None:
         raise LookupError("nothing there")
 
     async with receiver.tasks.worker(handler, queue):
-        error = await _fails(sender.tasks.run(1, queue), RemoteError)
+        error = await fails(sender.tasks.run(1, queue), RemoteError)
     assert isinstance(error, RemoteError)
     assert (error.kind, error.text) == ("LookupError", "nothing there")
     assert "in handler" in (error.traceback or "")
@@ -238,7 +229,7 @@ async def nothing(place: Place) -> None:
     assert not taking.done()
     while not taking.done():  # a thread may have begun to wait just now
         await place.wait(1)
-    await _fails(taking, QueueEmpty)
+    await fails(taking, QueueEmpty)
 
 
 @behaviour("K-30")
@@ -251,8 +242,8 @@ async def claim_raises(place: Place) -> None:
         async with receiver.tasks.next(queue):
             raise ZeroDivisionError
 
-    await _fails(work(), ZeroDivisionError)
-    await _fails(handle.result(), RemoteError)
+    await fails(work(), ZeroDivisionError)
+    await fails(handle.result(), RemoteError)
     await _empty(sender, queue)
 
 
@@ -280,9 +271,9 @@ async def what_it_is(place: Place) -> None:
 async def no_queue(place: Place) -> None:
     """With declare=False a queue that does not exist is no route."""
     queue, (bus,) = await _open(place)
-    await _fails(bus.tasks.submit(1, queue, declare=False), NoRoute)
-    await _fails(bus.tasks.next(queue, 0, declare=False).__aenter__(), NoRoute)
-    await _fails(bus.tasks.worker(_twice, queue, declare=False).__aenter__(), NoRoute)
+    await fails(bus.tasks.submit(1, queue, declare=False), NoRoute)
+    await fails(bus.tasks.next(queue, 0, declare=False).__aenter__(), NoRoute)
+    await fails(bus.tasks.worker(_twice, queue, declare=False).__aenter__(), NoRoute)
 
 
 @behaviour("KX-01")
@@ -349,7 +340,7 @@ async def final(place: Place) -> None:
         raise ValueError
 
     async with receiver.tasks.worker(handler, queue):
-        await _fails(sender.tasks.run(1, queue), RemoteError)
+        await fails(sender.tasks.run(1, queue), RemoteError)
         await place.calm()
     assert seen == [1]
     await _empty(sender, queue)
@@ -388,7 +379,7 @@ async def found_again(place: Place) -> None:
     quiet = await sender.tasks.submit(1, queue, no_reply=True)
     async with receiver.tasks.worker(_twice, queue, concurrency=1):
         await sender.tasks.run(1, queue)
-    await _fails(quiet.result(), ResultExpired)
+    await fails(quiet.result(), ResultExpired)
 
 
 @behaviour("T-02", "progress")
@@ -422,13 +413,13 @@ async def cancel(place: Place) -> None:
     queue, (sender, receiver) = await _open(place, 2)
     handle = await sender.tasks.submit(1, queue)
     assert await handle.cancel() == "withdrawn"
-    await _fails(handle.result(), TaskCancelled)
+    await fails(handle.result(), TaskCancelled)
     async with receiver.tasks.worker(_forever, queue) as worker:
         handle = await sender.tasks.submit(2, queue)
         await place.until(lambda: worker.running)
         await place.calm()
         assert await handle.cancel() == "asked"
-        await _fails(handle.result(), TaskCancelled)
+        await fails(handle.result(), TaskCancelled)
         assert await handle.cancel() == "too late"
 
 
@@ -450,7 +441,7 @@ async def retries(place: Place) -> None:
         await place.wait(0.5)
         await place.until(lambda: tries == [1, 2])
         await place.wait(0.5)
-        await _fails(handle.result(), RemoteError)
+        await fails(handle.result(), RemoteError)
     assert tries == [1, 2, 3]
 
 
@@ -484,7 +475,7 @@ async def time_limit(place: Place) -> None:
         handle = await sender.tasks.submit(1, queue)
         await place.until(lambda: worker.running)
         await place.wait(0.5)
-        await _fails(handle.result(), TimeLimit)
+        await fails(handle.result(), TimeLimit)
 
 
 @behaviour("T-07", "delay")
@@ -495,7 +486,7 @@ async def times(place: Place) -> None:
     delayed = asyncio.ensure_future((await sender.tasks.submit(2, queue, delay=1)).result())
     await place.wait(0.6)
     async with receiver.tasks.worker(_twice, queue):
-        await _fails(late.result(), TaskExpired)
+        await fails(late.result(), TaskExpired)
         await place.calm()
         assert not delayed.done()
         await place.wait(0.5)
@@ -521,7 +512,7 @@ async def priorities(place: Place) -> None:
     for priority in (0, 1):
         await bus.tasks.submit(priority, queue, priority=priority)
     assert [task.data async for task in bus.tasks.each(queue)] == [1, 0]
-    await _fails(bus.tasks.submit(1, queue, priority=2), RedpollError)
+    await fails(bus.tasks.submit(1, queue, priority=2), RedpollError)
 
 
 @behaviour("T-10", "browse")
@@ -534,7 +525,7 @@ async def dead_letters(place: Place) -> None:
 
     async with receiver.tasks.worker(hopeless, queue):
         handle = await sender.tasks.submit(4, queue)
-        error = await _fails(handle.result(), DeadLettered)
+        error = await fails(handle.result(), DeadLettered)
     assert "no such host" in str(error)
     (letter,) = await sender.queues.browse(queue, "dead")
     assert (letter.id, letter.history[-1]) == (handle.id, "no such host")
@@ -653,7 +644,7 @@ async def exits(place: Place) -> None:
         return task.data
 
     async with receiver.tasks.worker(handler, queue):
-        error = await _fails(sender.tasks.run("exit", queue), RemoteError)
+        error = await fails(sender.tasks.run("exit", queue), RemoteError)
         assert await sender.tasks.run("next", queue) == "next"
     assert isinstance(error, RemoteError)
     assert (error.kind, begun) == ("SystemExit", ["exit", "next"])
@@ -685,15 +676,15 @@ async def chains(place: Place) -> None:
         handles = await sender.tasks.group(three).submit()
         assert [await each.result() for each in handles] == [[0], [1], [2]]
         failing = [sender.tasks.chain("fail", queue), three[1]]
-        await _fails(sender.tasks.group(failing).run(), RemoteError)
+        await fails(sender.tasks.group(failing).run(), RemoteError)
         error, result = await sender.tasks.group(failing, collect=True).run()
         assert (type(error), result) == (RemoteError, [1])
         told = await sender.tasks.group(failing, collect=True).then("all", slow).run()
         assert told == ["all", "remote LookupError: nothing there", "[1]"]
         after = sender.tasks.group(failing).then("all", queue).then("more", queue)
-        failed = await _fails(after.run(), TaskCancelled)
+        failed = await fails(after.run(), TaskCancelled)
         assert "which failed: LookupError: nothing there" in str(failed)
         keyed = sender.tasks.chain("a", queue).then("b", queue, dedup="key")
         first, second = await keyed.submit(), await keyed.submit()
         assert (first.id, first.duplicate, second.duplicate) == (second.id, False, True)
-        await _fails(sender.tasks.group([keyed, three[0]]).submit(), UsageError)
+        await fails(sender.tasks.group([keyed, three[0]]).submit(), UsageError)

@@ -1,0 +1,5 @@
+"""Engines, by their protocol alone."""
+
+from redpoll.testing.conformance.engine import deliveries, queues, steps
+
+__all__ = ["deliveries", "queues", "steps"]
