@@ -1,4 +1,4 @@
-"""A client of a hub: how it is linked, what it keeps when the link is lost, and what the hub says."""
+"""A client of a hub: how it is linked, and what it keeps when the link is lost."""
 
 from __future__ import annotations
 
@@ -15,20 +15,15 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from redpoll.address import Address
-from redpoll.bus.awaitables import FALSE, resolve, with_owner
-from redpoll.bus.engine import Observer, Watcher
-from redpoll.bus.engines.base import EngineBase
+from redpoll.bus.awaitables import resolve, with_owner
 from redpoll.bus.engines.handles import call
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.bus.engines.hub.asking import Asking, fail_future
-from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription
+from redpoll.bus.engines.hub.asking import fail_future
+from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery
 from redpoll.bus.engines.hub.life import life
-from redpoll.bus.envelope import KINDS, Outcome, OutcomeKind, decode, printable
-from redpoll.bus.records import (
-    Capabilities,
-    Event,
-    task_id,
-)
+from redpoll.bus.engines.hub.receiving import Receiving
+from redpoll.bus.envelope import printable
+from redpoll.bus.records import Capabilities
 from redpoll.bus.state import EngineState, Status
 from redpoll.config import Config
 from redpoll.errors import (
@@ -51,8 +46,6 @@ from redpoll.platforms import after_fork
 __all__ = ["HubMember"]
 
 _log = logging.getLogger("redpoll.bus")
-
-_new: Final = tuple.__new__
 
 #: Seconds that a short loss of the link is not noticed by anybody.
 _RESUME: Final = 0.5
@@ -90,7 +83,7 @@ class _Node(LayerNode):
             engine.ended(peer, error)
 
 
-class HubMember(EngineBase, Asking):
+class HubMember(Receiving):
     """An engine's membership of its hub: its name, its requests, its consumers and subscriptions.
 
     Args:
@@ -118,22 +111,14 @@ class HubMember(EngineBase, Asking):
         self.capabilities = Capabilities(engine="redpoll", confirm="disk", results="stored", max_body=16 * 2**20)
         self.max_body = self.capabilities.max_body
         self.status = Status()
-        self.store = ""
         self._epoch = 0
         self._name = os.urandom(16).hex()
         given = Config() if config is None else config
         options = {"listen": False, "resume": _RESUME, "serializer": "raw"}
         self._config = Config.from_options(given, options)
         self._node = _Node(self, self._config)
-        # With the numbers of their tasks; and of calls, the times by which their outcomes are there.
-        self._watchers: dict[int, tuple[Watcher, int, float | None]] = {}
-        self._consumers: dict[int, HubConsumer] = {}
-        # Arguments of the next deliveries, by token.
-        self._inputs: dict[int, list[tuple[str, Outcome]]] = {}
-        # Of these, those that take one task.
+        # Consumers that take one task.
         self._takes: set[HubConsumer] = set()
-        self._subscriptions: dict[int, HubSubscription] = {}
-        self._observers: list[Observer] = []
         self._unreadable = Repeated(_log_unreadable)
         # The last question of the hub what is begun; and the last one after which it was told that the loop runs.
         self._question = self._resumed = 0
@@ -269,14 +254,10 @@ class HubMember(EngineBase, Asking):
             consumer.unlinked()
             for delivery in list(consumer.deliveries.values()):
                 delivery.lose()
-        watchers, self._watchers = self._watchers, {}
-        for watcher, *_ in watchers.values():
-            call("a watcher", watcher.gone, error)
+        self._lose_watchers(error)
         requests, self._requests = self._requests, {}
-        for number, request in requests.items():
-            if request.watcher is not None and number not in watchers:
-                call("a watcher", request.watcher.gone, error)
-            fail_future(request.future, error)
+        for request in requests.values():
+            self._give_up(request, error)
 
     def abort(self) -> None:
         """Go without goodbye, as a process that is killed. For tests."""
@@ -352,9 +333,7 @@ class HubMember(EngineBase, Asking):
         for consumer in list(self._consumers.values()):
             for delivery in list(consumer.deliveries.values()):
                 delivery.lose()
-        watchers, self._watchers = self._watchers, {}
-        for watcher, *_ in watchers.values():
-            call("a watcher", watcher.gone, error)
+        self._lose_watchers(error)
         requests, self._requests = self._requests, {}
         for request in requests.values():
             self._give_up(request, NotConfirmed(None, f"the hub is gone: {error}") if request.sent else error)
@@ -566,19 +545,6 @@ class HubMember(EngineBase, Asking):
             self.say(p.RECLAIM, 0, number, p.id_bytes(task), token)
         return gone
 
-    def tell_end(self, kind: int, number: int, token: int, *rest: Any) -> Awaitable[bool]:
-        """For deliveries: accept one, or end it; False where it was lost."""
-        if self.closed:
-            return FALSE
-        consumer = self._consumers.get(number)
-        ended = None
-        if consumer is not None and kind != p.ACCEPT:
-            delivery = consumer.deliveries.get(token)
-            if delivery is not None:
-                ended = consumer.queue, delivery.number
-        gather = kind == p.DONE and consumer is not None and consumer.has_more
-        return self._ask(kind, number, token, *rest, again=True, gather=gather, ended=ended)
-
     # Receiving
 
     def arrived(self, messages: list[Received[Any]]) -> None:
@@ -611,54 +577,6 @@ class HubMember(EngineBase, Asking):
             if watcher is not None:
                 call("a watcher", watcher.gone, NotConfirmed(None, f"its outcome cannot be read: {error}"))
 
-    def _watcher(self, number: int) -> Watcher | None:
-        """Return the watcher of a request, which is told its outcome now and nothing more."""
-        watched = self._watchers.pop(number, None)
-        if watched is not None:
-            return watched[0]
-        request = self._requests.get(number)
-        if request is None:
-            return None
-        watcher, request.watcher = request.watcher, None
-        return watcher
-
-    def _ends(self, number: int) -> float | None:
-        watched = self._watchers.get(number)
-        return None if watched is None else watched[2]
-
-    def _expire(self, number: int) -> None:
-        watcher, *_ = self._watchers.pop(number)
-        call("a watcher", watcher.outcome, Outcome(OutcomeKind.EXPIRED, None, f"no answer of {self.where}"))
-
-    def _replied(self, number: int, value: Any) -> None:
-        request = self._requests.pop(number, None)
-        if request is None:
-            return
-        if request.watcher is not None and isinstance(value, list) and value[0]:
-            self._watchers[number] = (request.watcher, p.id_number(value[0]), request.ends)
-        elif request.watchers:
-            # If the last one's key was known, it is the only one.
-            watched = request.watchers[-len(value[0]) :]
-            for (place, watcher), task in zip(watched, value[0], strict=True):
-                if watcher is not None:
-                    self._watchers[place] = (watcher, p.id_number(task), None)
-        if not request.future.done():
-            request.future.set_result(value)
-
-    def _refused(self, number: int, values: list[Any]) -> None:
-        error = p.rebuild_error(values)
-        if not number:
-            self._dismissed(error)
-            return
-        request = self._requests.pop(number, None)
-        if request is not None:
-            fail_future(request.future, error)
-            return
-        watched = self._watchers.pop(number, None)
-        if watched is not None:
-            # It was asked for again.
-            call("a watcher", watched[0].gone, NotConfirmed(None, f"its outcome is not known: {error}"))
-
     def _dismissed(self, error: RedpollError) -> None:
         """The hub does not know this client, or no more: it says hello again."""
         self.linked = False
@@ -666,93 +584,6 @@ class HubMember(EngineBase, Asking):
         fail_future(self._welcome, error)
         if not self._lost.done():
             self._lost.set_result(error)
-
-    def _delivered(
-        self, number: int, token: int, task: bytes, attempt: int, left: float | None, payload: bytes
-    ) -> None:
-        consumer = self._consumers.get(number)
-        inputs = self._inputs.pop(token, ()) if self._inputs else ()
-        if consumer is None:
-            self.say(p.BACK, 0, number, [token])
-            return
-        ends = None if left is None else self.loop.time() + left
-        consumer.deliver(HubDelivery(consumer, token, p.id_number(task), attempt, ends, decode(payload), inputs))
-
-    def _given(self, _: int, token: int, outcomes: list[Any]) -> None:
-        given = self._inputs.setdefault(token, [])
-        for task, kind, payload, detail in outcomes:
-            envelope = None if payload is None else decode(payload)
-            given.append((task_id(self.store, p.id_number(task)), Outcome(KINDS[kind], envelope, detail)))
-
-    def _ended_task(self, number: int, kind: int, payload: bytes | None, detail: str) -> None:
-        outcome = _new(Outcome, (KINDS[kind], None if payload is None else decode(payload), detail))
-        watcher = self._watcher(number)
-        if watcher is not None:
-            call("a watcher", watcher.outcome, outcome)
-
-    def _progressed(self, number: int, payload: bytes) -> None:
-        watched = self._watchers.get(number)
-        if watched is not None:
-            call("a watcher", watched[0].progress, decode(payload))
-            return
-        request = self._requests.get(number)
-        if request is not None and request.watcher is not None:
-            call("a watcher", request.watcher.progress, decode(payload))
-
-    def _delivery(self, number: int, token: int) -> HubDelivery | None:
-        consumer = self._consumers.get(number)
-        return None if consumer is None else consumer.find(token)
-
-    def _cancelled(self, number: int, token: int, reason: str) -> None:
-        delivery = self._delivery(number, token)
-        if delivery is not None:
-            delivery.cancel(reason)
-
-    def _told(self, number: int, token: int, payload: bytes) -> None:
-        delivery = self._delivery(number, token)
-        if delivery is not None:
-            delivery.tell(decode(payload))
-
-    def _stopped(self, number: int, reason: str) -> None:
-        from redpoll.errors import NoRoute
-
-        consumer = self._consumers.get(number)
-        if consumer is not None:
-            consumer.stop(NoRoute(consumer.queue, reason))
-
-    def _events(self, numbers: list[Any], subject: str, payload: bytes, kept: bool) -> None:
-        event = Event(subject, decode(payload), kept)
-        for number in numbers:
-            subscription = self._subscriptions.get(number)
-            if subscription is not None:
-                subscription.take(event)
-
-    def _noted(self, what: str, queue: str, task: bytes, detail: str) -> None:
-        number = p.id_number(task)
-        name = task_id(self.store, number) if number else ""
-        for observer in tuple(self._observers):
-            call("an observer", observer, what, queue, name, detail)
-
-    # -- for what it handed out
-
-    def close_consumer(self, consumer: HubConsumer) -> Awaitable[Any] | None:
-        """Have a consumer take no more."""
-        if self.linked and not self.closed:
-            return self._ask(p.CLOSE, consumer.number, again=False)
-        return None
-
-    def forget(self, consumer: HubConsumer) -> None:
-        """A closed consumer has no open delivery."""
-        self._consumers.pop(consumer.number, None)
-
-    def give_back(self, number: int, tokens: list[int]) -> asyncio.Future[Any]:
-        """Give back deliveries of a consumer that were not begun."""
-        return self._ask(p.BACK, number, tokens, again=False)
-
-    def unsubscribe(self, subscription: HubSubscription) -> None:
-        """End a subscription."""
-        if self._subscriptions.pop(subscription.number, None) is not None:
-            self.say_if_linked(p.UNSUBSCRIBE, subscription.number)
 
 
 #: Requests whose records name a consumer or a subscription.
