@@ -24,11 +24,12 @@ from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.engines.hub.handles import HubDelivery, packed
 from redpoll.bus.engines.hub.life import life
 from redpoll.bus.envelope import Envelope
+from redpoll.bus.state import EngineState
 from redpoll.errors import DeadLettered, DialFailed, EncodeError, NotConfirmed, PeerLost, ProtocolError, StoreError
 from redpoll.serializers import get
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import running
-from tests.node.support import PATIENCE, until
+from tests.node.support import PATIENCE, turns, until
 
 
 @pytest.mark.asyncio
@@ -422,8 +423,26 @@ async def test_a_dropped_bus(caplog: pytest.LogCaptureFixture) -> None:
         assert [str(each.message) for each in warned] == [f"<HubEngine {hub.url} ready> was not closed"]
         assert not life._members
         await until(lambda: not hub.hub._clients, "the end of its link")
-        await until(lambda: not member._abandoned, "the end of the thread that gave its signs of life")
+        await until(lambda: not member._released, "the end of the thread that gave its signs of life")
     assert not caplog.records
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("step", range(1, 7))
+async def test_closing_that_is_cancelled(step: int) -> None:
+    """A bus whose closing is cancelled, at whatever step, leaves no link, no sign of life and no task behind."""
+    with running() as hub:
+        bus = await redpoll.connect(hub.url).__aenter__()
+        await bus.tasks.worker(lambda task: task.data, queue="q").__aenter__()
+        closing = asyncio.ensure_future(bus.engine.close())
+        await turns(step)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await until(lambda: bus.state is EngineState.CLOSED, "its end")
+        await until(lambda: not hub.hub.node.is_connected, "the end of its links")
+        await until(lambda: not member._released, "the end of what releases them")
+        assert not life._members
+        await bus.close()
 
 
 def test_a_bus_that_is_dropped_with_its_loop() -> None:

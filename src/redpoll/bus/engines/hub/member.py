@@ -219,29 +219,28 @@ class HubMember(Receiving):
             self._drained.set_result(None)
 
     async def _end(self) -> None:
-        """Say goodbye, once outcomes are confirmed; settle what is open."""
-        if self.linked:
+        """Say goodbye, once outcomes are confirmed; settle what is open. Cancelled, it does the rest without waiting."""
+        try:
             ends = [
                 each.future
                 for each in self._requests.values()
                 if each.record[0] in {p.DONE, p.REJECT} and not each.future.done()
             ]
-            with suppress(TimeoutError):
-                if ends:
-                    async with asyncio.timeout(_GOODBYE):
-                        await asyncio.wait(ends)
-        self._settle_all()
-        lifeless = life.remove(self._name)
-        if self.linked:
-            self.say(p.GOODBYE)
-            self._flush()
-        self.linked = False
-        if self._link is not None:
-            self._link.cancel()
-            await asyncio.wait([self._link])
-        await self._node.stop(0.5)
-        await lifeless
-        self.status.change(EngineState.CLOSED)
+            if ends and self.linked:
+                await asyncio.wait(ends, timeout=_GOODBYE)
+        finally:
+            self._settle_all()
+            if self.linked:
+                self.say(p.GOODBYE)
+                self._flush()
+            self.linked = False
+            if self._link is not None:
+                self._link.cancel()
+            released = _release(self._node, life.remove(self._name), 0.5)
+            try:
+                await asyncio.shield(released)
+            finally:
+                self.status.change(EngineState.CLOSED)
 
     def _settle_all(self) -> None:
         self.closed = True
@@ -268,9 +267,8 @@ class HubMember(Receiving):
             if self._peer is not None:
                 self._node.cut(self._peer, Closed("bus"))
             self._settle_all()
-            lifeless = life.remove(self._name)
             self.status.change(EngineState.CLOSED, "aborted")
-            self._aborted = self.loop.create_task(_abandon(self._node, lifeless))
+            _release(self._node, life.remove(self._name))
 
     # The link
 
@@ -615,21 +613,21 @@ def _log_unreadable(count: int, last: DecodeError) -> None:
     _log.warning("a message of another client cannot be decoded%s: %s", times, last)
 
 
-async def _abandon(node: LayerNode, lifeless: Awaitable[None]) -> None:
-    try:
-        await node.stop(0)
-    finally:
-        await lifeless
+_released: set[asyncio.Task[None]] = set()
+"""Tasks that release what members had. Nobody may wait for them: a member was dropped, or closing it was cancelled."""
 
 
-_abandoned: set[asyncio.Task[None]] = set()
-"""Finalizers that release the nodes of dropped members."""
+def _release(node: LayerNode, lifeless: Awaitable[None], seconds: float = 0.0) -> asyncio.Task[None]:
+    async def release() -> None:
+        try:
+            await node.stop(seconds)
+        finally:
+            await lifeless
 
-
-def _release(node: LayerNode, lifeless: Awaitable[None]) -> None:
-    task = asyncio.get_running_loop().create_task(_abandon(node, lifeless))
-    _abandoned.add(task)
-    task.add_done_callback(_abandoned.discard)
+    task = asyncio.get_running_loop().create_task(release())
+    _released.add(task)
+    task.add_done_callback(_released.discard)
+    return task
 
 
 def _after_fork() -> None:
