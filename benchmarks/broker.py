@@ -15,7 +15,7 @@ from benchmarks.scripts import PAUSE, READY_TIMEOUT, ScriptError
 if TYPE_CHECKING:
     from types import TracebackType
 
-#: How mosquitto logs one: client, quality of service, topic.
+#: A subscription in the log of mosquitto: client, quality of service, topic.
 _SUBSCRIPTION = re.compile(r"^\S+ [012] \S+$", re.MULTILINE)
 
 
@@ -92,5 +92,5 @@ class Broker:
 
     @property
     def subscriptions(self) -> int:
-        """How many subscriptions were made so far."""
+        """Return the number of subscriptions so far."""
         return len(_SUBSCRIPTION.findall(self._log.read_text()))

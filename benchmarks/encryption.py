@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from benchmarks.control import Fields
 
-#: What both ends of every contender agree on; another one would be another measurement.
+#: The cipher of both ends of every contender; another one would be another measurement.
 CIPHER = "TLS_AES_256_GCM_SHA384"
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark is made of: rows, contenders, jobs and the comparisons that are made of their results."""
+"""The parts of a benchmark: rows, contenders, jobs and the comparisons that are made of their results."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Figure:
-    """How one figure of a job is shown.
+    """The display of one figure of a job.
 
     Attributes:
         title: The heading of its column.

@@ -123,6 +123,6 @@ class End:
 
 
 def _import_path() -> list[str]:
-    """Where the ends look for modules: as this process does, but not among its interpreter's own packages."""
+    """Return the paths on which the ends search modules: those of this process, without its interpreter's own packages."""
     given = os.environ.get("PYTHONPATH", "")
     return [str(Path(entry).resolve()) for entry in given.split(os.pathsep) if entry]

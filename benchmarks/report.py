@@ -36,7 +36,7 @@ def machine() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """What was measured, where it is a checkout: the commit, and whether more was changed."""
+    """Return the measured commit of a checkout, and whether more was changed."""
     try:
         said = subprocess.run(
             ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line chose.
+    """The choice of the command line.
 
     Attributes:
         rounds: How often every contender runs.
@@ -46,7 +46,7 @@ class Settings:
 
 @dataclass
 class Result:
-    """What one contender did in one job, one value a round."""
+    """The results of one contender in one job, one value a round."""
 
     contender: Contender
     job: Job

@@ -109,7 +109,7 @@ def unpack(file: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a script did.
+    """The outcome of a script.
 
     Attributes:
         printed: Its standard output.

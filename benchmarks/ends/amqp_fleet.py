@@ -22,7 +22,7 @@ PAUSE = 0.1
 
 
 class Endpoint:
-    """What is called: it counts.
+    """The called object: it counts.
 
     Attributes:
         served: How often.
@@ -40,7 +40,7 @@ class Endpoint:
 
 
 class Echo(Endpoint):
-    """What redpoll calls."""
+    """The endpoint that redpoll calls."""
 
     async def echo(self, text: str) -> str:
         """Return the text."""

@@ -64,7 +64,7 @@ def main() -> None:
         for _ in range(options["workers"]):
             workers.append(stack.enter_context(Worker(options["worker"], options)))
             address = workers[-1].read()["address"]
-            # Where the others are found, unless this end is told it, is what the first worker says.
+            # The first worker says where the others are found, unless this end was told.
             options.setdefault("address", address)
         control.write(address=options["address"])
         for job in control.jobs():

@@ -23,7 +23,7 @@ THREADS = 5
 
 
 class Endpoint:
-    """What is called, and notified."""
+    """The endpoint that is called, and notified."""
 
     def echo(self, context: object, text: str) -> str:
         """Return the text."""

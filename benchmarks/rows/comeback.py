@@ -1,4 +1,4 @@
-"""How soon a receiver that was killed gets its messages again."""
+"""The time until a receiver that was killed gets its messages again."""
 
 from benchmarks.control import Fields
 from benchmarks.model import REDPOLL, Comparison, Contender, Figure, Figures, Job, Row, on_loops

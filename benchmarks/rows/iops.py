@@ -1,4 +1,4 @@
-"""What the benchmarks by net-queue's own iops.py share."""
+"""Shared by the benchmarks with net-queue's own iops.py."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What one large array takes beside itself where it is put, and where it is got."""
+"""The memory that one large array takes beside itself, at the end that puts it and at the one that gets it."""
 
 from benchmarks.control import Fields
 from benchmarks.model import NETQUEUE, REDPOLL, Comparison, Contender, Figure, Figures, Job, Row

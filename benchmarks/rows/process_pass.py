@@ -6,7 +6,7 @@ from benchmarks.model import FUTURES, REDPOLL, Comparison, Contender, Figure, Fi
 CONFIG = {"serializer": "msgpack"}
 SERVER = {"config": {**CONFIG, "slots": 16}}
 
-#: What libchirp's documentation says of its author's machine, for the two jobs.
+#: Figures of libchirp's documentation, of its author's machine, for the two jobs.
 SEED = (
     "libchirp's documentation has, on a notebook of 2017: plain Python 3,500/s, single and pooled; libchirp by CFFI 18,000/s",
     "and 23,000/s; libchirp in C 55,000/s and 240,000/s. Pooled is 16 open.",

@@ -5,7 +5,7 @@ from benchmarks.rows.streaming import ASYNC_FOR, BATCHES, HANDLER, pyzmq, redpol
 
 SIZES = {"1 B": (1, 1_000_000), "256 B": (256, 1_000_000), "4 KiB": (4_096, 50_000)}
 
-#: What the ways of receiving have to reach beside pyzmq up to 256 bytes: bar and aim.
+#: Bars and aims of the ways of receiving, beside pyzmq up to 256 bytes.
 BARS: dict[tuple[str, str], tuple[float | None, float | None]] = {
     ("1 B", BATCHES): (1.3, 2),
     ("1 B", ASYNC_FOR): (0.9, 1.3),

@@ -1,8 +1,8 @@
-"""What the stream benchmarks share: the ways of receiving, and pyzmq's settings."""
+"""Shared by the stream benchmarks: the ways of receiving, and pyzmq's settings."""
 
 from benchmarks.model import PYZMQ, REDPOLL, Contender, on_loops
 
-#: How the receiver is set up for a stream: many may be handled and on their way at a time.
+#: Options of the receiver of a stream: many may be handled and on their way at a time.
 RECEIVER = {"acknowledge": False, "slots": 4_096, "node_slots": 4_096, "window": 16_384, "window_bytes": 16 << 20}
 SENDER = {"acknowledge": False}
 

@@ -1,4 +1,4 @@
-"""What the benchmarks of wiring share: the five sizes of the first ØMQ module's table, and the ways to send and receive."""
+"""Shared by the benchmarks of wiring: the five sizes of the first ØMQ module's table, and the ways to send and receive."""
 
 from benchmarks.model import REDPOLL, SOCKETS, Contender, on_loops
 
@@ -11,7 +11,7 @@ COUNTS = {"1 B": 1_000_000, "16 B": 1_000_000, "256 B": 500_000, "4 KiB": 100_00
 #: That module's own figures of throughput at the two sizes that its network did not limit, messages a second.
 SEED_PYTHON = {"1 B": 1_332_219, "16 B": 1_340_277}
 
-#: How messages are sent, and how they are received.
+#: Ways to send messages, and to receive them.
 WAYS = {
     "await each": ("each", "each"),
     "async for": ("each", "async for"),

@@ -1,10 +1,10 @@
-"""What one exchange sends and one queue receives, each message by an await of its own, beside zmq.asyncio."""
+"""Messages from one exchange to one queue, each message by an await of its own, beside zmq.asyncio."""
 
 from benchmarks.model import RATE, Comparison, Job, Row, message_rate
 from benchmarks.rows.streaming import zmq_asyncio
 from benchmarks.rows.wired import COUNTS, SIZES, wiring
 
-#: What has to be reached beside zmq.asyncio.
+#: The bars beside zmq.asyncio.
 BARS = {"1 B": 5.0, "16 B": 5.0, "256 B": 5.0, "4 KiB": 2.0, "64 KiB": 2.0}
 
 ROW = Row(

@@ -1,4 +1,4 @@
-"""What one exchange sends over a cable of 1 Gbit/s, beside what raw TCP carries there."""
+"""Messages of one exchange over a cable of 1 Gbit/s, beside raw TCP."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ from benchmarks.model import PYZMQ, Comparison, Contender, Figure, Figures, Job,
 from benchmarks.network import shaped
 from benchmarks.rows.wired import SIZES, sockets, wiring
 
-#: What a message of a node has around its body: raw TCP carries as much beside each message.
+#: Bytes around the body of a node's message: raw TCP carries as much beside each message.
 FRAME = 27
 
 #: Messages of one job, by size: about a second of each.

@@ -1,11 +1,11 @@
-"""What one exchange sends and one queue receives, beside pyzmq's PUSH and PULL and the first ØMQ module's own table."""
+"""Messages from one exchange to one queue, beside pyzmq's PUSH and PULL and the first ØMQ module's own table."""
 
 from benchmarks.control import Fields
 from benchmarks.model import Comparison, Figure, Figures, Job, Row, message_rate
 from benchmarks.rows.streaming import pyzmq
 from benchmarks.rows.wired import COUNTS, SEED_PYTHON, SIZES, WAYS, sockets, wiring
 
-#: What has to be reached beside pyzmq.
+#: The bars beside pyzmq.
 BARS = {"1 B": 0.8, "16 B": 0.8, "256 B": 1.2, "4 KiB": 1.5, "64 KiB": 2.0}
 
 #: The way that is held against the bars: a call for each message at both ends, as with pyzmq.

@@ -52,7 +52,7 @@ class Config:
     """
 
     host: str | tuple[str, ...] = "127.0.0.1"
-    """Where to listen: an IP address or name of this machine, "unix:PATH", "inproc:NAME", or a tuple of these to
+    """The address to listen at: an IP address or name of this machine, "unix:PATH", "inproc:NAME", or a tuple of these to
     listen at each. "0.0.0.0" and "::" are all interfaces of that family."""
 
     port: int | None = None

@@ -578,7 +578,7 @@ class _Job:
         async def say() -> None:
             async with self._order:
                 if self._copy:
-                    # Where it has ended, or cannot be asked, nothing changes.
+                    # Nothing changes if it has ended, or cannot be asked.
                     with suppress(RedpollError):
                         await ask(self._copy, *arguments)
 

@@ -57,7 +57,7 @@ class Listener:
         self._backlog = backlog
         self._sockets: list[socket.socket] = []
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
-        #: Where the loop cannot watch a listening socket (Windows): the tasks that accept.
+        #: The tasks that accept, if the loop cannot watch a listening socket (Windows).
         self._waiting: dict[socket.socket, asyncio.Task[None]] = {}
         #: Accepted connections that have no transport yet.
         self._tasks: set[asyncio.Task[None]] = set()

@@ -62,7 +62,7 @@ class Outgoing:
     deadline: float | None
     #: Whether withdrawing it cancels work that has begun.
     hard: bool
-    #: How often it may be resent if it is not confirmed.
+    #: Maximum resends while it is not confirmed.
     retry: int
     #: Whether it fails with the first failed attempt to dial.
     once: bool

@@ -217,7 +217,7 @@ class Routes:
                 return peer, Claim.FENCED
             if peer.epoch != epoch:
                 return peer, Claim.FENCES
-            # Where both ends dialled at once, both links may live: such a link is proven as others are.
+            # If both ends dialled at once, both links may live: such a link is proven as others are.
             lost = shown.seconds > 0 and not any(each.dialled for each in peer.links)
             return (peer, Claim.REPLACES) if lost or not peer.links else None
         return None

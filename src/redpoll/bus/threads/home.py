@@ -153,7 +153,7 @@ class Home(Resident):
             while self._dropped:
                 self._held.pop(self._dropped.popleft())()
         finally:
-            # Where one cannot be given back the others are, at the next look.
+            # If one cannot be given back, the others are, at the next look.
             if self._held:
                 asyncio.get_running_loop().call_later(_LOOK, self._look)
 

@@ -313,7 +313,7 @@ async def a_durable_iteration(place: Place) -> None:
                 for number in range(3):
                     await bus.broadcast.send(number, subject=topic)
             bodies += [(await anext(subscription)).body for _ in range(2)]
-    # What comes again may come in another order.
+    # Redelivered events may arrive in another order.
     assert (bodies[:2], sorted(bodies[2:])) == ([0, 1], [1, 2])
 
 
