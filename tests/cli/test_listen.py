@@ -87,15 +87,14 @@ def test_it_ends_with_its_input_if_asked_to(tmp_path: Path) -> None:
         assert listener.rest() == b"one\n"
 
 
-def test_files_are_emptied_or_kept(tmp_path: Path) -> None:
-    """A file is overwritten, and with --append added to."""
+def test_files_are_emptied(tmp_path: Path) -> None:
+    """A file is overwritten."""
     output = tmp_path / "copy"
     output.write_text("before\n")
-    for options, content in (((), "one\n"), (("--append",), "one\none\n")):
-        with serving(tmp_path, "listen", "--count", "1", "--output", str(output), *options) as listener:
-            assert run("send", listener.address, "one").returncode == 0
-            assert listener.wait() == 0
-        assert output.read_text() == content
+    with serving(tmp_path, "listen", "--count", "1", "--output", str(output)) as listener:
+        assert run("send", listener.address, "one").returncode == 0
+        assert listener.wait() == 0
+    assert output.read_text() == "one\n"
 
 
 def test_raw_adds_nothing(tmp_path: Path) -> None:
@@ -225,7 +224,6 @@ USAGE = {
     "other digits": (["\u0663000"], "a port is a number from 0 to 65535; to listen on another host, write"),
     "inproc": (["inproc:here"], "nodes of one process"),
     "off loopback": (["0.0.0.0:0"], "--plain"),
-    "append to nothing": (["0", "--append"], "needs --output"),
     "count zero": (["0", "--count", "0"], "--count"),
     "no slots": (["0", "--slots", "0"], "--slots"),
     "no such folder": (["0", "--output", "no/such/file"], "cannot write no/such/file: No such file"),

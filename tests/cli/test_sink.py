@@ -27,16 +27,14 @@ async def test_what_is_written_is_there_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_file_is_emptied_on_entering_only(tmp_path: Path) -> None:
-    """What a file had is kept until the sink is entered, and with `append` for good."""
+    """The content of a file is kept until the sink is entered."""
     (tmp_path / "a").write_bytes(b"old")
     sink = Sink(str(tmp_path / "a"))
     assert (tmp_path / "a").read_bytes() == b"old"
     async with sink:
         assert (tmp_path / "a").read_bytes() == b""
         await sink.write(b"new")
-    async with Sink(str(tmp_path / "a"), append=True) as sink:
-        await sink.write(b"er")
-    assert (tmp_path / "a").read_bytes() == b"newer"
+    assert (tmp_path / "a").read_bytes() == b"new"
 
 
 async def test_a_pipe_is_written_beside_the_loop(tmp_path: Path) -> None:

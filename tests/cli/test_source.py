@@ -10,7 +10,7 @@ import pytest
 
 from redpoll.address import Address
 from redpoll.cli.runtime import Stop
-from redpoll.cli.source import NO_NEWLINE, InputError, Place, Source
+from redpoll.cli.source import NO_NEWLINE, InputError, Source
 from redpoll.errors import MessageTooLarge, UsageError
 
 pytestmark = pytest.mark.asyncio
@@ -36,7 +36,7 @@ async def test_words_come_before_files(tmp_path: Path) -> None:
     assert what.total == 10
     assert await everything(what) == [(b"one", b""), (b"two", b""), (b"x\ny\n", b"")]
     assert (what.messages, what.bytes, what.finished, what.error) == (3, 10, True, None)
-    assert [str(what.place(index)) for index in range(3)] == ["message 1", "message 2", f"file {tmp_path / 'a'}"]
+    assert [what.place(index) for index in range(3)] == ["message 1", "message 2", f"file {tmp_path / 'a'}"]
 
 
 async def test_lines_know_their_file_and_number(tmp_path: Path) -> None:
@@ -46,8 +46,8 @@ async def test_lines_know_their_file_and_number(tmp_path: Path) -> None:
     what = source([], [tmp_path / "a", tmp_path / "b", tmp_path / "c"], lines=True)
     assert await everything(what) == [(b"1", b""), (b"2", b""), (b"3", b""), (b"4", NO_NEWLINE)]
     assert what.bytes == what.total == 7
-    assert what.place(1) == Place("line", 2, str(tmp_path / "a"))
-    assert what.place(2) == Place("line", 1, str(tmp_path / "c"))
+    assert what.place(1) == f"line 2 of {tmp_path / 'a'}"
+    assert what.place(2) == f"line 1 of {tmp_path / 'c'}"
     assert str(what.place(3)) == f"line 2 of {tmp_path / 'c'}"
 
 
@@ -58,7 +58,7 @@ async def test_a_line_over_the_limit_ends_it(tmp_path: Path) -> None:
     assert await everything(what) == [(b"1", b"")]
     assert isinstance(what.error, MessageTooLarge)
     assert not what.finished
-    assert what.place(what.messages) == Place("line", 2, str(tmp_path / "a"))
+    assert what.place(what.messages) == f"line 2 of {tmp_path / 'a'}"
 
 
 async def test_a_file_over_the_limit_is_not_read_whole(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_a_stop_ends_it_between_messages(tmp_path: Path) -> None:
                 stop.set()
     assert seen == [b"1", b"2"]
     assert (what.messages, what.finished) == (2, False)
-    assert what.place(2) == Place("line", 3, str(tmp_path / "a"))
+    assert what.place(2) == f"line 3 of {tmp_path / 'a'}"
 
 
 async def test_a_stop_ends_the_wait_for_a_pipe(tmp_path: Path) -> None:

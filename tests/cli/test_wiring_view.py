@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -136,21 +135,6 @@ def test_mermaid() -> None:
     assert '  n0_1 -->|"1,200 sent"| n1_0' in lines
     assert "  n0_1 --> n0_2" in lines
     assert '  n0_1 -.->|"lost, 7 sent, 2 dropped"| n3_0' in lines
-
-
-def test_json() -> None:
-    """A program gets all that is known."""
-    told = json.loads(FORMATS["json"](whole()))
-    assert told["pipes"][0] == {
-        "source": 0,
-        "exchange": "PRICES",
-        "target": 1,
-        "queue": "ALL",
-        "state": "up",
-        "sent": 1200,
-        "dropped": 0,
-    }
-    assert told["processes"][2]["problem"] == "cannot connect"
 
 
 def test_nothing() -> None:

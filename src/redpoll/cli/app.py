@@ -36,34 +36,6 @@ _CODES = """Exit codes:
   4    cannot listen at that address
   130  ended by Ctrl-C before completion, 143 by SIGTERM"""
 
-_EXAMPLES: dict[Callable[..., Any], list[str]] = {
-    demo: ["redpoll demo"],
-    listen: ["redpoll listen", "redpoll listen 0 --output copy.log --count 1000"],
-    send: ["redpoll send 127.0.0.1:2998 hello", "redpoll send 127.0.0.1:2998 --lines < some.log"],
-    request: ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2'],
-    echo: ["redpoll echo 127.0.0.1:2998"],
-    bridge: [
-        "redpoll bridge redpoll://127.0.0.1 amqp://127.0.0.1",
-        "redpoll bridge @hub.url @rabbit.url --queue 'images.*' --queue rpc:calculator",
-    ],
-    run: ["redpoll run photos:app --workers 4", "redpoll run photos --queues images,mail --reload"],
-    directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
-}
-
-_PKI_EXAMPLES: dict[Callable[..., Any], list[str]] = {
-    init: ["redpoll pki init", "redpoll pki init --dir /srv/pki --key rsa-3072"],
-    issue: ["redpoll pki issue worker --names worker.example.org,10.0.0.7"],
-    show: ["redpoll pki show", "redpoll pki show worker --json"],
-    renew: ["redpoll pki renew worker", "redpoll pki renew ca --days 3650"],
-}
-
-_WIRING_EXAMPLES: dict[Callable[..., Any], list[str]] = {
-    show_wiring: [
-        "redpoll wiring show 127.0.0.1:5682",
-        "redpoll wiring show 127.0.0.1 --format dot | dot -Tsvg > wiring.svg",
-    ],
-}
-
 app = typer.Typer(
     name="redpoll",
     help="Messages between processes: acknowledged, throttled, bounded.",
@@ -75,23 +47,19 @@ app = typer.Typer(
 )
 
 
-pki = typer.Typer(
-    name="pki",
-    help="Make a CA and the certificates of nodes, and show and renew them.",
-    epilog=epilog("redpoll pki init && redpoll pki issue worker --names worker.example.org,10.0.0.7"),
-    no_args_is_help=True,
+def _group(name: str, text: str, example: str) -> typer.Typer:
+    made = typer.Typer(name=name, help=text, epilog=epilog(example), no_args_is_help=True)
+    app.add_typer(made)
+    return made
+
+
+pki = _group(
+    "pki",
+    "Make a CA and the certificates of nodes, and show and renew them.",
+    "redpoll pki init && redpoll pki issue worker --names worker.example.org,10.0.0.7",
 )
-app.add_typer(pki)
 app.add_typer(bench)
-
-wiring = typer.Typer(
-    name="wiring",
-    help="Show exchanges, queues and their bindings.",
-    epilog=epilog("redpoll wiring show 127.0.0.1:5682"),
-    no_args_is_help=True,
-)
-app.add_typer(wiring)
-
+wiring = _group("wiring", "Show exchanges, queues and their bindings.", "redpoll wiring show 127.0.0.1:5682")
 hub = typer.Typer(name="hub", invoke_without_command=True)
 hub.callback(
     help=flowing(serve_hub),
@@ -101,22 +69,12 @@ hub.callback(
     ),
 )(serve_hub)
 app.add_typer(hub)
-
-queue = typer.Typer(
-    name="queue",
-    help="Inspect and repair the queues of a bus.",
-    epilog=epilog("redpoll queue list --url redpoll://127.0.0.1"),
-    no_args_is_help=True,
+queue = _group("queue", "Inspect and repair the queues of a bus.", "redpoll queue list --url redpoll://127.0.0.1")
+task = _group(
+    "task",
+    "Show a task of a bus, cancel it, wait for its result.",
+    "redpoll task show 5e1f09ab-17-0123456789abcdef --url redpoll://127.0.0.1",
 )
-app.add_typer(queue)
-
-task = typer.Typer(
-    name="task",
-    help="Show a task of a bus, cancel it, wait for its result.",
-    epilog=epilog("redpoll task show 5e1f09ab-17-0123456789abcdef --url redpoll://127.0.0.1"),
-    no_args_is_help=True,
-)
-app.add_typer(task)
 
 
 def _show_version(wanted: bool) -> None:
@@ -134,10 +92,40 @@ def _options(
     """Messages between processes: acknowledged, throttled, bounded."""
 
 
-for _group, _commands in ((app, _EXAMPLES), (pki, _PKI_EXAMPLES), (wiring, _WIRING_EXAMPLES)):
-    for _command, _examples in _commands.items():
-        _group.command(help=flowing(_command), epilog=epilog(*_examples))(_command)
+_Commands = dict[str, tuple[Callable[..., Any], list[str]]]
 
-for _group, _named in ((hub, HUB), (queue, QUEUE), (task, TASK)):
-    for _name, (_run, _lines) in _named.items():
-        _group.command(_name, help=flowing(_run), epilog=epilog(*_lines))(_run)
+_COMMANDS: _Commands = {
+    "demo": (demo, ["redpoll demo"]),
+    "listen": (listen, ["redpoll listen", "redpoll listen 0 --output copy.log --count 1000"]),
+    "send": (send, ["redpoll send 127.0.0.1:2998 hello", "redpoll send 127.0.0.1:2998 --lines < some.log"]),
+    "request": (request, ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2']),
+    "echo": (echo, ["redpoll echo 127.0.0.1:2998"]),
+    "bridge": (
+        bridge,
+        [
+            "redpoll bridge redpoll://127.0.0.1 amqp://127.0.0.1",
+            "redpoll bridge @hub.url @rabbit.url --queue 'images.*' --queue rpc:calculator",
+        ],
+    ),
+    "run": (run, ["redpoll run photos:app --workers 4", "redpoll run photos --queues images,mail --reload"]),
+    "directory": (
+        directory,
+        ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
+    ),
+}
+_PKI: _Commands = {
+    "init": (init, ["redpoll pki init", "redpoll pki init --dir /srv/pki --key rsa-3072"]),
+    "issue": (issue, ["redpoll pki issue worker --names worker.example.org,10.0.0.7"]),
+    "show": (show, ["redpoll pki show", "redpoll pki show worker --json"]),
+    "renew": (renew, ["redpoll pki renew worker", "redpoll pki renew ca --days 3650"]),
+}
+_WIRING: _Commands = {
+    "show": (
+        show_wiring,
+        ["redpoll wiring show 127.0.0.1:5682", "redpoll wiring show 127.0.0.1 --format dot | dot -Tsvg > wiring.svg"],
+    )
+}
+
+for _typer, _commands in ((app, _COMMANDS), (pki, _PKI), (wiring, _WIRING), (hub, HUB), (queue, QUEUE), (task, TASK)):
+    for _name, (_run, _examples) in _commands.items():
+        _typer.command(_name, help=flowing(_run), epilog=epilog(*_examples))(_run)

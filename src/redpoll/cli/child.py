@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,7 @@ import redpoll
 from redpoll.errors import RedpollError
 from redpoll.platforms import FORKS, KILL
 
-__all__ = ["Child", "ChildError", "Program"]
+__all__ = ["ChildError", "Program"]
 
 #: Seconds for starting an interpreter and listening, and for draining.
 _PATIENCE = 30.0
@@ -61,16 +61,53 @@ class Program:
         self._arguments = (module, *arguments)
         self._process: Process | None = None
 
+    @classmethod
+    async def listening(cls, stack: AsyncExitStack, *arguments: str) -> tuple[Self, dict[str, Any]]:
+        """Start a command that listens, and wait until it does; leaving the stack ends it.
+
+        Args:
+            stack: Ends the program.
+            *arguments: The command and its options; `--json` and `--until-eof` are added.
+
+        Returns:
+            The program, and its event "listening".
+
+        Raises:
+            ChildError: It did not start.
+        """
+        program = cls(arguments[0], "redpoll", *arguments, "--json", "--until-eof")
+        await stack.enter_async_context(program)
+        return program, await program.event("listening", timeout=_PATIENCE)
+
     async def __aenter__(self) -> Self:
         """Start it."""
-        await self._start()
+        path = os.pathsep.join(filter(None, (_SOURCE, os.environ.get("PYTHONPATH"))))
+        self._process = await asyncio.create_subprocess_exec(
+            # -P: do not import a package from the current directory.
+            *(sys.executable, "-P", "-m", *self._arguments),
+            stdin=PIPE,
+            stdout=None if self._prints else PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            # Ctrl-C at the terminal is for the parent process, which then ends this one.
+            start_new_session=True,
+        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Drain and end it, or kill it if that takes too long."""
-        await self._end(signal.SIGTERM)
+        process = self._running()
+        if process.stdin is not None:
+            process.stdin.close()
+        if process.returncode is None:
+            _signal(process, signal.SIGTERM)
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await process.wait()
+            except TimeoutError:
+                _signal(process, KILL)
+                await process.wait()
 
     async def event(self, name: str, *, timeout: float | None = None) -> dict[str, Any]:
         """Return the next event, which must have this name.
@@ -113,70 +150,6 @@ class Program:
         if stdin is not None and not stdin.is_closing():
             stdin.write(text.encode())
 
-    async def _start(self) -> None:
-        path = os.pathsep.join(filter(None, (_SOURCE, os.environ.get("PYTHONPATH"))))
-        self._process = await asyncio.create_subprocess_exec(
-            # -P: do not import a package from the current directory.
-            *(sys.executable, "-P", "-m", *self._arguments),
-            stdin=PIPE,
-            stdout=None if self._prints else PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            # Ctrl-C at the terminal is for the parent process, which then ends this one.
-            start_new_session=True,
-        )
-
-    async def _end(self, number: signal.Signals) -> None:
-        process = self._running()
-        if process.stdin is not None:
-            process.stdin.close()
-        if process.returncode is None:
-            _signal(process, number)
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await process.wait()
-            except TimeoutError:
-                _signal(process, KILL)
-                await process.wait()
-
-    def _running(self) -> Process:
-        if self._process is None:
-            raise ChildError(self._command, "was not started")
-        return self._process
-
-
-class Child(Program):
-    """A listening command in a child process, with `async with`.
-
-    It listens on entering and has ended on leaving. If this process dies, it ends too, because its standard input ends.
-
-    Args:
-        arguments: The command and its options; `--json` and `--until-eof` are added.
-
-    Attributes:
-        address: Its address, once entered.
-        slots: Number of messages that it handles at a time.
-
-    Raises:
-        ChildError: It did not start.
-    """
-
-    def __init__(self, *arguments: str) -> None:
-        super().__init__(arguments[0], "redpoll", *arguments, "--json", "--until-eof")
-        self.address = ""
-        self.slots = 0
-
-    async def __aenter__(self) -> Self:
-        """Start it and wait until it listens."""
-        await self._start()
-        try:
-            event = await self.event("listening", timeout=_PATIENCE)
-        except BaseException:
-            await self._end(KILL)
-            raise
-        self.address = str(event["address"])
-        self.slots = int(event["slots"])
-        return self
-
     async def finish(self) -> dict[str, Any]:
         """Ask it to drain and wait until it has ended.
 
@@ -196,8 +169,13 @@ class Child(Program):
             raise ChildError(self._command, f"ended with exit code {process.returncode}")
         return event
 
+    def _running(self) -> Process:
+        if self._process is None:
+            raise ChildError(self._command, "was not started")
+        return self._process
+
 
 def _signal(process: Process, number: signal.Signals) -> None:
     # It may have ended before it was waited for.
-    with contextlib.suppress(ProcessLookupError):
+    with suppress(ProcessLookupError):
         process.send_signal(number)

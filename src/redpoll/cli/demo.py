@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -20,7 +20,7 @@ from redpoll.message import Message
 from redpoll.node import Node
 
 from . import runtime
-from .child import Child
+from .child import Program
 from .codes import ExitCode
 from .demo_hub import Account, lose_a_worker
 from .measure import Measurement, measure
@@ -34,15 +34,6 @@ __all__ = ["Delivery", "check_delivery", "demo"]
 _AT_ONCE = 64
 #: Tasks of the last step, at least.
 _FEWEST = 60
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The work of one run of the command."""
-
-    file: Path
-    messages: int
-    output: Output
 
 
 def demo(
@@ -64,45 +55,45 @@ def demo(
     Checks that every line arrived once and in order, and that every task was done although one of its two workers is
     killed meanwhile. The exit code is 1 if a message or task was lost.
     """
-    job = _Job(file or _largest_source(), messages, Output(json=json, quiet=quiet))
-    runtime.run(lambda stop: stop.until(_demonstrate(job)), job.output)
+    output = Output(json=json, quiet=quiet)
+    runtime.run(lambda stop: stop.until(_demonstrate(file or _largest_source(), messages, output)), output)
 
 
-async def _demonstrate(job: _Job) -> ExitCode:
-    lines = _read_lines(job.file)
-    repeats = -(-job.messages // len(lines))
+async def _demonstrate(file: Path, messages: int, output: Output) -> ExitCode:
+    lines = _read_lines(file)
+    repeats = -(-messages // len(lines))
     with tempfile.TemporaryDirectory(prefix="redpoll-demo-") as folder:
         received = Path(folder, "received")
         async with AsyncExitStack() as stack:
-            with job.output.status("starting a second and a third process"):
-                listener = await stack.enter_async_context(Child("listen", "127.0.0.1:0", "--output", str(received)))
-                echo = await stack.enter_async_context(Child("echo", "127.0.0.1:0"))
+            with output.status("starting a second and a third process"):
+                listener, there = await Program.listening(stack, "listen", "127.0.0.1:0", "--output", str(received))
+                echo, answering = await Program.listening(stack, "echo", "127.0.0.1:0")
             node: Node[bytes] = await stack.enter_async_context(Node(listen=False, dial="once"))
-            with job.output.status(f"sending {counted(len(lines) * repeats, 'line')}"):
-                steps = [await _send_lines(node, listener, lines * repeats)]
+            with output.status(f"sending {counted(len(lines) * repeats, 'line')}"):
+                steps = [await _send_lines(node, there, lines * repeats)]
                 await listener.finish()
-            with job.output.status("sending and asking"):
-                steps += await _measure_echo(node, echo, job.messages)
+            with output.status("sending and asking"):
+                steps += await _measure_echo(node, answering, messages)
                 await echo.finish()
         delivery = check_delivery(lines, repeats, received)
-        with job.output.status("doing tasks over a hub, and killing one of two workers"):
-            step, account = await lose_a_worker(str(Path(folder, "hub")), max(_FEWEST, job.messages // 100))
-    return _report(job, repeats, delivery, [*steps, step], account)
+        with output.status("doing tasks over a hub, and killing one of two workers"):
+            step, account = await lose_a_worker(str(Path(folder, "hub")), max(_FEWEST, messages // 100))
+    return _report(file, repeats, delivery, [*steps, step], account, output)
 
 
-async def _send_lines(node: Node[bytes], listener: Child, lines: list[bytes]) -> Measurement:
-    address = Address.parse(listener.address)
+async def _send_lines(node: Node[bytes], listener: dict[str, Any], lines: list[bytes]) -> Measurement:
+    address = Address.parse(listener["address"])
     started = time.perf_counter()
     try:
         confirmed = await node.send_many(Message(line, address) for line in lines)
     except BatchError as error:
         confirmed = error.completed
     elapsed = time.perf_counter() - started
-    return Measurement("lines in order", confirmed, elapsed, (), listener.slots, len(lines) - confirmed)
+    return Measurement("lines in order", confirmed, elapsed, (), listener["slots"], len(lines) - confirmed)
 
 
-async def _measure_echo(node: Node[bytes], echo: Child, messages: int) -> list[Measurement]:
-    address = Address.parse(echo.address)
+async def _measure_echo(node: Node[bytes], echo: dict[str, Any], messages: int) -> list[Measurement]:
+    address = Address.parse(echo["address"])
     data = b"x" * 100
 
     async def send(_: int) -> bool:
@@ -114,7 +105,7 @@ async def _measure_echo(node: Node[bytes], echo: Child, messages: int) -> list[M
         return bytes((await node.request(Message(question, address))).data) == question
 
     few = max(1, messages // 10)
-    slots = echo.slots
+    slots = echo["slots"]
     return [
         await measure("send, 1 open", send, messages=few, at_once=1, slots=slots),
         await measure(f"send, {_AT_ONCE} open", send, messages=messages, at_once=_AT_ONCE, slots=slots),
@@ -123,30 +114,32 @@ async def _measure_echo(node: Node[bytes], echo: Child, messages: int) -> list[M
     ]
 
 
-def _report(job: _Job, repeats: int, delivery: Delivery, steps: list[Measurement], account: Account) -> ExitCode:
+def _report(
+    file: Path, repeats: int, delivery: Delivery, steps: list[Measurement], account: Account, output: Output
+) -> ExitCode:
     whole = delivery.exact and account.exact and not any(step.errors for step in steps)
     times = f", {repeats:,} times" if repeats > 1 else ""
-    if job.output.json:
-        facts = {"file": str(job.file), "repeats": repeats, "lines": asdict(delivery), "exact": delivery.exact}
+    if output.json:
+        facts = {"file": str(file), "repeats": repeats, "lines": asdict(delivery), "exact": delivery.exact}
         facts["tasks"] = {**asdict(account), "exact": account.exact}
-        job.output.event("demo", {**facts, "steps": [step.record() for step in steps]})
+        output.event("demo", {**facts, "steps": [step.record() for step in steps]})
     else:
         console = Console(highlight=False)
         console.print(table(title("processes on 127.0.0.1"), steps, console))
         if delivery.exact:
-            name = printable(job.file.name)
+            name = printable(file.name)
             lines = counted(delivery.sent // repeats, "line")
             console.print(f"\nThe {lines} of {name}{times}: each arrived once and in order.", markup=False)
         if account.exact:
             again = f"{account.begun_again} of its tasks began again, and each of {account.submitted} has one outcome"
             console.print(f"One of two workers was killed: {again}.", markup=False)
     if not delivery.exact:
-        job.output.error(
+        output.error(
             f"line {delivery.first_difference:,} of {delivery.sent:,} differs from the received one; "
             f"{delivery.received:,} arrived"
         )
     elif not whole:
-        job.output.error(
+        output.error(
             f"{counted(sum(step.errors for step in steps), 'message')} failed, and of {account.submitted} tasks "
             f"{account.outcomes} have an outcome"
         )

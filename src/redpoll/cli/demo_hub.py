@@ -62,9 +62,8 @@ async def lose_a_worker(folder: str, tasks: int) -> tuple[Measurement, Account]:
         ChildError: A program did not start.
     """
     async with AsyncExitStack() as stack:
-        hub = Program("hub", "redpoll", "hub", "--data", folder, "--port", "0", "--json", "--until-eof")
-        await stack.enter_async_context(hub)
-        url = str((await hub.event("listening", timeout=_PATIENCE))["url"])
+        _, hub = await Program.listening(stack, "hub", "--data", folder, "--port", "0")
+        url = str(hub["url"])
         workers = [Program("worker", "redpoll.cli.demo_worker", url) for _ in range(2)]
         for worker in workers:
             await stack.enter_async_context(worker)

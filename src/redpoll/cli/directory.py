@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, NoReturn, TypeVar
 
 import typer
@@ -36,17 +35,6 @@ ValueT = TypeVar("ValueT")
 
 #: Default address to listen on.
 _HOST = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The work of one run of the command."""
-
-    directory: Directory
-    address: Address
-    lease: float
-    output: Output
-    until_eof: bool
 
 
 def directory(
@@ -93,30 +81,29 @@ def directory(
         tls, ca = tls or said.tls, ca or said.ca
     file = said.token_file if token_file is None else token_file
     where = Address.of_host(_first(host, said.host, _HOST), _first(port, said.port, DEFAULT_PORT))
-    seconds = _first(lease, said.lease, DEFAULT_LEASE)
+    lasting = _first(lease, said.lease, DEFAULT_LEASE)
     made = Directory(
         str(where) if where.kind == "unix" else where.host,
         where.port,
         entries=said.entries,
         token=None if file is None else read_token(file),
-        lease=seconds,
+        lease=lasting,
         **encryption_options(plain=plain, tls=tls, ca=ca),
     )
-    runtime.run(lambda stop: _serve(_Job(made, where, seconds, output, until_eof), stop), output)
 
+    async def serve(stop: Stop) -> ExitCode:
+        async with serving(made, where, stop, until_eof=until_eof):
+            names = len(made.entries)
+            there = f", with {counted(names, 'static name')}" if names else ""
+            output.notice(f"listening on {made.address}{there}")
+            output.event("listening", {"address": str(made.address), "lease": lasting, "names": names})
+            await made.serve_forever()
+            names = len(made.entries)
+        output.notice(f"{counted(names, 'name')} known at the end")
+        output.event("done", {"names": names})
+        return ExitCode.DONE
 
-async def _serve(job: _Job, stop: Stop) -> ExitCode:
-    served = job.directory
-    async with serving(served, job.address, stop, until_eof=job.until_eof):
-        names = len(served.entries)
-        there = f", with {counted(names, 'static name')}" if names else ""
-        job.output.notice(f"listening on {served.address}{there}")
-        job.output.event("listening", {"address": str(served.address), "lease": job.lease, "names": names})
-        await served.serve_forever()
-        names = len(served.entries)
-    job.output.notice(f"{counted(names, 'name')} known at the end")
-    job.output.event("done", {"names": names})
-    return ExitCode.DONE
+    runtime.run(serve, output)
 
 
 def _first(*values: ValueT | None) -> ValueT:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.message import Message
 from redpoll.node import Node
@@ -20,7 +19,7 @@ from .options import (
     listen_options,
     node_command,
 )
-from .output import Output, counted, size
+from .output import counted, size
 from .runtime import Stop
 from .serving import announce, serving
 
@@ -41,12 +40,7 @@ def echo(
     """
     where = listen_address(address)
     config = Config(**listen_options(where), slots=slots, **shared.encryption)
-    runtime.run(lambda stop: _answer(where, config, shared.output, stop, until_eof=until_eof), shared.output)
-
-
-async def _answer(address: Address, config: Config, output: Output, stop: Stop, *, until_eof: bool) -> ExitCode:
-    messages = 0
-    octets = 0
+    messages = octets = 0
 
     def handler(message: Message[bytes]) -> bytes:
         nonlocal messages, octets
@@ -54,10 +48,13 @@ async def _answer(address: Address, config: Config, output: Output, stop: Stop, 
         octets += len(message.data)
         return message.data
 
-    node = Node(handler, config=config)
-    async with serving(node, address, stop, until_eof=until_eof):
-        announce(node, config.effective_slots, output)
-        await node.serve_forever()
-    output.notice(f"{counted(messages, 'message')} ({size(octets)}) answered")
-    output.event("done", {"messages": messages, "bytes": octets})
-    return ExitCode.DONE
+    async def answer(stop: Stop) -> ExitCode:
+        node = Node(handler, config=config)
+        async with serving(node, where, stop, until_eof=until_eof):
+            announce(node, slots, shared.output)
+            await node.serve_forever()
+        shared.output.notice(f"{counted(messages, 'message')} ({size(octets)}) answered")
+        shared.output.event("done", {"messages": messages, "bytes": octets})
+        return ExitCode.DONE
+
+    runtime.run(answer, shared.output)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import typer
 
-from redpoll.address import Address
 from redpoll.config import Config
-from redpoll.errors import UsageError
 from redpoll.node import Node
 
 from . import runtime
@@ -25,7 +22,7 @@ from .options import (
     listen_options,
     node_command,
 )
-from .output import Output, counted, reason, size
+from .output import counted, reason, size
 from .records import Form, Records, is_screen
 from .runtime import Stop
 from .serving import announce, serving
@@ -40,20 +37,6 @@ _BATCH = 256
 _PATIENCE = 1.0
 
 
-@dataclass(slots=True)
-class _Job:
-    """The work of one run of the command."""
-
-    address: Address
-    config: Config
-    output: Output
-    path: str | None
-    append: bool
-    form: Form
-    count: int | None
-    until_eof: bool
-
-
 @node_command
 def listen(
     shared: Shared,
@@ -61,7 +44,6 @@ def listen(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the messages to a file.")
     ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Append to the file.")] = False,
     lines: Annotated[
         bool, typer.Option("--lines/--raw", help="Write one line per message, or its bytes unchanged.")
     ] = True,
@@ -77,36 +59,33 @@ def listen(
     with --json as the first object on standard output. On Ctrl-C it accepts no more messages, writes and
     confirms those that have arrived, refuses others, and exits with 0, unless --count was not reached.
     """
-    if append and output is None:
-        raise UsageError("--append needs --output")
     form = Form.RAW if not lines else Form.LINES
     if output is None:
         form = Form.JSON if shared.output.json else Form.SCREEN if lines and is_screen() else form
     where = listen_address(address)
     config = Config(**listen_options(where), auto_release=False, slots=slots, **shared.encryption)
-    job = _Job(where, config, shared.output, output, append, form, count, until_eof)
-    runtime.run(lambda stop: _serve(job, stop), job.output)
 
+    async def serve(stop: Stop) -> ExitCode:
+        sink = Sink(output)
+        node: Node[bytes] = Node(config=config)
+        taken = _Taken(node, sink, Records(form), count)
+        failure = ""
+        # The file is emptied only when messages can arrive.
+        async with serving(node, where, stop, until_eof=until_eof), sink:
+            announce(node, slots, shared.output)
+            try:
+                await taken.take(stop)
+            except OSError as error:
+                failure = reason(error)
+        facts = {"messages": taken.messages, "bytes": taken.bytes}
+        if failure:
+            shared.output.error(f"cannot write {sink.name}: {failure}", fields=facts)
+            return ExitCode.NOT_DELIVERED
+        shared.output.notice(f"{counted(taken.messages, 'message')} ({size(taken.bytes)}) written")
+        shared.output.event("done", facts)
+        return ExitCode.DONE if count in {None, taken.messages} else stop.code
 
-async def _serve(job: _Job, stop: Stop) -> ExitCode:
-    sink = Sink(job.path, append=job.append)
-    node: Node[bytes] = Node(config=job.config)
-    taken = _Taken(node, sink, Records(job.form))
-    failure = ""
-    # The file is emptied only when messages can arrive.
-    async with serving(node, job.address, stop, until_eof=job.until_eof), sink:
-        announce(node, job.config.effective_slots, job.output)
-        try:
-            await taken.take(job.count, stop)
-        except OSError as error:
-            failure = reason(error)
-    facts = {"messages": taken.messages, "bytes": taken.bytes}
-    if failure:
-        job.output.error(f"cannot write {sink.name}: {failure}", fields=facts)
-        return ExitCode.NOT_DELIVERED
-    job.output.notice(f"{counted(taken.messages, 'message')} ({size(taken.bytes)}) written")
-    job.output.event("done", facts)
-    return ExitCode.DONE if job.count in {None, taken.messages} else stop.code
+    runtime.run(serve, shared.output)
 
 
 class _Taken:
@@ -117,22 +96,23 @@ class _Taken:
         bytes: Their bytes.
     """
 
-    def __init__(self, node: Node[bytes], sink: Sink, records: Records) -> None:
+    def __init__(self, node: Node[bytes], sink: Sink, records: Records, count: int | None) -> None:
         self._node = node
         self._sink = sink
         self._records = records
+        self._count = count
         self.messages = 0
         self.bytes = 0
 
-    async def take(self, count: int | None, stop: Stop) -> None:
-        """Write and confirm messages until there were `count`, or until the node has stopped.
+    async def take(self, stop: Stop) -> None:
+        """Write and confirm messages until there were enough, or until the node has stopped.
 
         Raises:
             OSError: They could not be written; they are refused.
         """
-        limit = self._most(count)
+        limit = self._most()
         batches = self._node.batches(max=limit)
-        while most := self._most(count):
+        while most := self._most():
             if most != limit:
                 batches, limit = self._node.batches(max=most), most
             batch = await anext(batches, None)
@@ -149,8 +129,8 @@ class _Taken:
                 self.messages += 1
                 self.bytes += len(message.data)
 
-    def _most(self, count: int | None) -> int:
-        return _BATCH if count is None else min(_BATCH, count - self.messages)
+    def _most(self) -> int:
+        return _BATCH if self._count is None else min(_BATCH, self._count - self.messages)
 
     async def _write(self, data: bytes, stop: Stop) -> None:
         # The reader of a pipe may have stopped reading: a stop must not wait for it.

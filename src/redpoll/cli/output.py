@@ -150,25 +150,15 @@ def printable(text: str) -> str:
     r"""Return the text without control characters of a terminal: `"\x1b"` becomes the four characters `\x1b`."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char == "\t" else _escaped(char) for char in text)
+    return "".join(
+        char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def beginning(data: bytes) -> str:
     """Return the first characters of a message, safe to print, in quotes, with "..." if there are more."""
-    # A character has at most four bytes, and one that is cut in half must not be shown as an escape.
+    # A character has at most four bytes: one that is cut in half is not among the first.
     head = data[: 4 * _QUOTED]
-    text = head.decode(errors="ignore" if len(head) < len(data) and _is_text(head) else "backslashreplace")
+    text = head.decode(errors="backslashreplace")
     more = "..." if len(text) > _QUOTED or len(head) < len(data) else ""
     return f'"{printable(text[:_QUOTED])}{more}"'
-
-
-def _is_text(head: bytes) -> bool:
-    try:
-        head.decode()
-    except UnicodeDecodeError as error:
-        return error.end == len(head) and error.reason == "unexpected end of data"
-    return True
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import typer
 
-from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import NoAnswer, NotConfirmed, SendError, UsageError
 from redpoll.message import Message
@@ -18,25 +16,13 @@ from redpoll.node import Node
 from . import runtime
 from .codes import ExitCode, code_of
 from .options import AS_GIVEN, PeerArgument, Shared, TimeoutOption, node_command, peer_address, seconds
-from .output import Output, payload
+from .output import payload
 from .records import Form, Records, is_screen
 from .runtime import DRAIN, Stop
 from .sink import Sink
 from .source import Source
 
 __all__ = ["request"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The work of one run of the command."""
-
-    address: Address
-    words: list[str]
-    files: list[str]
-    config: Config
-    form: Form
-    output: Output
 
 
 @node_command
@@ -58,45 +44,42 @@ def request(
     """
     if (message is None) == (file is None):
         raise UsageError("a request is one message", hint="give either a message or --file PATH")
-    job = _Job(
-        peer_address(address),
-        [] if message is None else [message],
-        [] if file is None else [file],
-        Config(listen=False, timeout=seconds(timeout), serializer=AS_GIVEN, **shared.encryption),
-        Form.RAW if raw else Form.SCREEN if is_screen() else Form.LINES,
-        shared.output,
-    )
-    runtime.run(lambda stop: _ask(job, stop), job.output)
+    where = peer_address(address)
+    config = Config(listen=False, timeout=seconds(timeout), serializer=AS_GIVEN, **shared.encryption)
+    words = [] if message is None else [message]
+    files = [] if file is None else [file]
+    output = shared.output
+    form = Form.RAW if raw else Form.SCREEN if is_screen() else Form.LINES
 
+    async def ask(stop: Stop) -> ExitCode:
+        source = Source(words, files, lines=False, limit=config.max_message_size, stop=stop)
+        question = await anext(source.read(where), None)
+        if question is None:
+            if source.error is None:
+                return stop.code
+            output.error(source.error)
+            return ExitCode.NOT_DELIVERED
+        node: Node[bytes] = Node(config=config)
+        async with Sink(None) as sink, node:
+            started = time.perf_counter()
+            try:
+                answer = await _answer(node, question, stop)
+            except (SendError, NoAnswer) as error:
+                output.error(error)
+                # It timed out after it was sent: only the missing answer is known.
+                late = isinstance(error, NotConfirmed) and isinstance(error, TimeoutError)
+                return ExitCode.NO_ANSWER if late else code_of(error)
+            if answer is None:
+                await node.stop(drain=0)
+                return stop.code
+            elapsed = round(time.perf_counter() - started, 6)
+            if output.json:
+                output.event("answer", {**payload(answer.data), "address": str(answer.address), "seconds": elapsed})
+            else:
+                await sink.write(Records(form).encode([answer]))
+        return ExitCode.DONE
 
-async def _ask(job: _Job, stop: Stop) -> ExitCode:
-    source = Source(job.words, job.files, lines=False, limit=job.config.max_message_size, stop=stop)
-    question = await anext(source.read(job.address), None)
-    if question is None:
-        if source.error is None:
-            return stop.code
-        job.output.error(source.error)
-        return ExitCode.NOT_DELIVERED
-    node: Node[bytes] = Node(config=job.config)
-    async with Sink(None) as sink, node:
-        started = time.perf_counter()
-        try:
-            answer = await _answer(node, question, stop)
-        except (SendError, NoAnswer) as error:
-            job.output.error(error)
-            # It timed out after it was sent: only the missing answer is known.
-            late = isinstance(error, NotConfirmed) and isinstance(error, TimeoutError)
-            return ExitCode.NO_ANSWER if late else code_of(error)
-        if answer is None:
-            await node.stop(drain=0)
-            return stop.code
-        elapsed = time.perf_counter() - started
-        if job.output.json:
-            facts = {"address": str(answer.address), "seconds": round(elapsed, 6)}
-            job.output.event("answer", {**payload(answer.data), **facts})
-        else:
-            await sink.write(Records(job.form).encode([answer]))
-    return ExitCode.DONE
+    runtime.run(ask, output)
 
 
 async def _answer(node: Node[bytes], question: Message[bytes], stop: Stop) -> Message[bytes] | None:

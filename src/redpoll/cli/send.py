@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import typer
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from redpoll.address import Address
 from redpoll.config import Config
@@ -130,7 +130,8 @@ async def _deliver(job: _Job, stop: Stop) -> ExitCode:
             failure, confirmed = error, error.completed
         finally:
             hurrying.cancel()
-    return _report(job, _Result(source, confirmed, time.perf_counter() - started, failure), stop)
+    facts = {job.verb: confirmed, "seconds": round(time.perf_counter() - started, 6)}
+    return _report(job, source, facts, failure, stop)
 
 
 async def _hurry(job: _Job, node: Node[bytes], stop: Stop) -> None:
@@ -154,45 +155,30 @@ async def _hurry(job: _Job, node: Node[bytes], stop: Stop) -> None:
         again.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """The outcome."""
-
-    source: Source
-    confirmed: int
-    seconds: float
-    failure: BatchError | None
-
-    def done(self, job: _Job) -> str:
-        """Return the number of confirmed messages as text."""
-        return f"{counted(self.confirmed, job.noun)} {job.verb}"
-
-    def facts(self, job: _Job) -> dict[str, object]:
-        """Return the same as fields for JSON."""
-        return {job.verb: self.confirmed, "seconds": round(self.seconds, 6)}
-
-
-def _report(job: _Job, result: _Result, stop: Stop) -> ExitCode:
-    source = result.source
-    if result.failure is not None:
-        _report_failure(job, result, result.failure, urgent=stop.is_urgent)
-        return stop.code if stop.is_urgent else code_of(result.failure.error)
+def _report(job: _Job, source: Source, facts: dict[str, float], failure: BatchError | None, stop: Stop) -> ExitCode:
+    if failure is not None:
+        _report_failure(job, source, facts, failure, urgent=stop.is_urgent)
+        return stop.code if stop.is_urgent else code_of(failure.error)
+    done = f"{counted(int(facts[job.verb]), job.noun)} {job.verb}"
+    place = "" if source.finished else source.place(source.messages)
     if source.error is not None:
-        _report_unread(job, result, source.error)
+        too_large = isinstance(source.error, MessageTooLarge)
+        what = f"{place}: {reason(source.error)}" if too_large else reason(source.error)
+        job.output.error(f"{what}; {done} before", fields={"place": place, **facts})
         return ExitCode.NOT_DELIVERED
     if not source.finished:
-        place = str(source.place(source.messages))
-        job.output.error(f"stopped before {place}; {result.done(job)}", fields={"place": place, **result.facts(job)})
+        job.output.error(f"stopped before {place}; {done}", fields={"place": place, **facts})
         return stop.code
-    rate = result.confirmed / result.seconds
-    job.output.notice(f"{result.done(job)} ({size(source.bytes)}) in {result.seconds:.2f} s, {rate:,.0f} per second")
-    job.output.event("done", {**result.facts(job), "bytes": source.bytes})
+    seconds = facts["seconds"]
+    rate = facts[job.verb] / max(seconds, 1e-6)
+    job.output.notice(f"{done} ({size(source.bytes)}) in {seconds:.2f} s, {rate:,.0f} per second")
+    job.output.event("done", {**facts, "bytes": source.bytes})
     return ExitCode.DONE
 
 
-def _report_failure(job: _Job, result: _Result, failure: BatchError, *, urgent: bool) -> None:
+def _report_failure(job: _Job, source: Source, facts: dict[str, float], failure: BatchError, *, urgent: bool) -> None:
     error = failure.error
-    place = str(result.source.place(failure.index))
+    place = source.place(failure.index)
     data = failure.message.data if isinstance(failure.message, Message) else None
     quoted = f" {beginning(data)}" if isinstance(data, bytes) else ""
     before = f"{counted(failure.index, job.noun)} before it {job.verb}"
@@ -205,23 +191,12 @@ def _report_failure(job: _Job, result: _Result, failure: BatchError, *, urgent: 
         hint = _SLOW_HINT
     elif isinstance(error, NotConfirmed) and not job.retry:
         hint = _RETRY_HINT
+    told = {"kind": type(error).__name__, "sent": failure.sent, "place": place, "index": failure.index}
     job.output.error(
         f"{place}{quoted} is not {job.verb}: {why}; {before}" + (f", {after:,} after it" if after else ""),
         hint=hint,
-        fields={
-            "kind": type(error).__name__,
-            "sent": failure.sent,
-            "place": place,
-            "index": failure.index,
-            **result.facts(job),
-        },
+        fields={**told, **facts},
     )
-
-
-def _report_unread(job: _Job, result: _Result, error: Exception) -> None:
-    place = str(result.source.place(result.source.messages))
-    what = f"{place}: {reason(error)}" if isinstance(error, MessageTooLarge) else reason(error)
-    job.output.error(f"{what}; {result.done(job)} before", fields={"place": place, **result.facts(job)})
 
 
 @asynccontextmanager
@@ -236,21 +211,15 @@ async def progress(source: Source, output: Output, noun: str) -> AsyncIterator[N
     if not output.live:
         yield
         return
-    bar = Progress(
-        TextColumn("sending"),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-        console=output.console,
-        transient=True,
-        auto_refresh=False,
-    )
+    columns = (TextColumn("sending"), BarColumn(bar_width=24), TaskProgressColumn())
+    counts = (TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+    bar = Progress(*columns, *counts, console=output.console, transient=True, auto_refresh=False)
     task = bar.add_task("", total=source.total, count="")
 
     async def draw() -> None:
         while True:
-            _update(bar, task, source, noun)
+            count = f"{source.messages:,} {noun}s, {size(source.bytes)}"
+            bar.update(task, completed=source.bytes, count=count, refresh=True)
             await asyncio.sleep(_PERIOD)
 
     with bar:
@@ -260,8 +229,3 @@ async def progress(source: Source, output: Output, noun: str) -> AsyncIterator[N
         finally:
             drawing.cancel()
             await asyncio.gather(drawing, return_exceptions=True)
-
-
-def _update(bar: Progress, task: TaskID, source: Source, noun: str) -> None:
-    count = f"{source.messages:,} {noun}s, {size(source.bytes)}"
-    bar.update(task, completed=source.bytes, count=count, refresh=True)

@@ -24,21 +24,18 @@ class Sink:
     Files are not synced to disk: written bytes survive this process, not a power failure.
 
     Args:
-        path: The file; None is standard output.
-        append: Append to the file; otherwise it is emptied on entering.
+        path: The file, which is emptied on entering; None is standard output.
 
     Raises:
         UsageError: The file cannot be opened for writing, or standard output is closed.
     """
 
-    def __init__(self, path: str | None, *, append: bool = False) -> None:
+    def __init__(self, path: str | None) -> None:
         self._owned = path is not None
-        self._append = append
         self.name = "standard output" if path is None else printable(path)
         if path is not None:
-            flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else 0)
             try:
-                self._descriptor = os.open(path, flags, 0o666)
+                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else error
                 raise UsageError(f"cannot write {self.name}: {why}") from error
@@ -63,8 +60,8 @@ class Sink:
             await self._worker.call(partial(self._write, data))
 
     async def __aenter__(self) -> Self:
-        """Empty the file, except with `append`, and return the sink."""
-        if self._owned and self._regular and not self._append:
+        """Empty the file, and return the sink."""
+        if self._owned and self._regular:
             os.ftruncate(self._descriptor, 0)
         return self
 

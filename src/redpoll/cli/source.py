@@ -7,7 +7,6 @@ import stat
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from .output import printable
 from .runtime import Stop
 from .worker import Worker
 
-__all__ = ["NO_NEWLINE", "STANDARD_INPUT", "InputError", "LineSplitter", "Place", "Source"]
+__all__ = ["NO_NEWLINE", "STANDARD_INPUT", "InputError", "LineSplitter", "Source"]
 
 #: File name that means standard input.
 STANDARD_INPUT = "-"
@@ -38,27 +37,6 @@ class InputError(Exception):
 
 class _StopError(Exception):
     """A stop arrived while waiting for input."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The origin of a message.
-
-    Attributes:
-        kind: "message", "file" or "line".
-        number: Its number, from 1; of a line, in its file.
-        file: The file's name; None on the command line and for standard input.
-    """
-
-    kind: str
-    number: int
-    file: str | None = None
-
-    def __str__(self) -> str:
-        """Its name in an error: "line 17 of some.log"."""
-        if self.kind == "file":
-            return f"file {printable(self.file)}" if self.file else "standard input"
-        return f"{self.kind} {self.number:,}" + (f" of {printable(self.file)}" if self.file else "")
 
 
 class LineSplitter:
@@ -128,22 +106,23 @@ class Source:
         self._limit = limit
         self._stop = stop
         # The number of the first line and the name of each file begun; before it are whole messages.
-        self._begun: list[tuple[int, str | None]] = []
+        self._begun: list[tuple[int, str]] = []
         self.total = self._measure()
         self.bytes = 0
         self.messages = 0
         self.finished = False
         self.error: Exception | None = None
 
-    def place(self, index: int) -> Place:
-        """Return the origin of the message with this index (from 0)."""
+    def place(self, index: int) -> str:
+        """Return the origin of the message with this index (from 0): "line 17 of some.log"."""
         if index < len(self._words):
-            return Place("message", index + 1)
-        first, name = next(
-            (begun for begun in reversed(self._begun) if begun[0] <= index),
-            (len(self._words), None if self._files[0] == STANDARD_INPUT else self._files[0]),
-        )
-        return Place("line", index - first + 1, name) if self._lines else Place("file", index + 1, name)
+            return f"message {index + 1:,}"
+        begun = (each for each in reversed(self._begun) if each[0] <= index)
+        first, name = next(begun, (len(self._words), self._files[0]))
+        known = name != STANDARD_INPUT
+        if not self._lines:
+            return f"file {printable(name)}" if known else "standard input"
+        return f"line {index - first + 1:,}" + (f" of {printable(name)}" if known else "")
 
     async def read(self, address: Address) -> AsyncGenerator[Message[bytes], None]:
         """Yield the messages with their address; end at a stop, and at an error, which is then in `error`."""
@@ -167,7 +146,7 @@ class Source:
         # Batches of messages, and the header of all in a batch.
         yield self._words, b""
         for name in self._files:
-            self._begun.append((self.messages, None if name == STANDARD_INPUT else name))
+            self._begun.append((self.messages, name))
             async with aclosing(self._read_lines(name) if self._lines else self._read_whole(name)) as parts:
                 async for part in parts:
                     yield part

@@ -6,9 +6,8 @@ Descriptions are foreign text: they are truncated, and escaped wherever they are
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -333,12 +332,8 @@ def _as_mermaid(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _as_json(graph: Graph) -> str:
-    return json.dumps(asdict(graph), indent=2) + "\n"
-
-
 FORMATS: Mapping[str, Callable[[Graph], str]] = MappingProxyType(
-    {"text": _as_text, "dot": _as_dot, "mermaid": _as_mermaid, "json": _as_json}
+    {"text": _as_text, "dot": _as_dot, "mermaid": _as_mermaid}
 )
 """Functions that turn a graph into text, by the name of the format."""
 
