@@ -36,7 +36,7 @@ from redpoll.tls import TLS
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
 
-__all__ = ["BlockingNode", "Received", "Taken", "hand_out"]
+__all__ = ["BlockingNode", "DataT", "Received", "Taken", "hand_out"]
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from _thread import start_new_thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
-from redpoll.blocking.base import Received, hand_out
+from redpoll.blocking.base import DataT, Received, hand_out
 from redpoll.errors import Closed
 
 if TYPE_CHECKING:
     from redpoll.blocking.feed import Feed
 
 __all__ = ["Messages", "Take"]
-
-DataT = TypeVar("DataT")
 
 
 class Messages(Generic[DataT]):

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from redpoll.blocking.base import BlockingNode, Received
+from redpoll.blocking.base import BlockingNode, DataT, Received
 from redpoll.checks import is_async
 from redpoll.config import Config
 from redpoll.errors import Busy, ShuttingDown, UsageError
@@ -19,16 +19,6 @@ from redpoll.node.received import raised
 from redpoll.node.sending import UNSET, Unset
 
 __all__ = ["PoolNode"]
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    # As for `Node`.
-    DataT = TypeVar("DataT", default=Any)
-else:
-    from typing import TypeVar
-
-    DataT = TypeVar("DataT")
 
 #: The node whose handler this thread runs.
 _here = threading.local()

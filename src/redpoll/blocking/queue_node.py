@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from redpoll.blocking.base import BlockingNode, Received, hand_out
+from redpoll.blocking.base import BlockingNode, DataT, Received, hand_out
 from redpoll.blocking.feed import Feed, Held, warn_of
 from redpoll.blocking.loops import Messages, Take
 from redpoll.config import Config
@@ -14,16 +14,6 @@ from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import UNSET, Unset, check_seconds
 
 __all__ = ["QueueNode"]
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    # As for `Node`.
-    DataT = TypeVar("DataT", default=Any)
-else:
-    from typing import TypeVar
-
-    DataT = TypeVar("DataT")
 
 
 class QueueNode(BlockingNode[DataT]):

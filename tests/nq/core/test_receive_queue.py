@@ -239,7 +239,7 @@ def test_one_message_wakes_one_thread() -> None:
 def test_a_thread_that_leaves_wakes_the_next() -> None:
     """A message that woke a thread which is interrupted before it looks wakes the next one."""
     receive_queue = ThreadReceiveQueue()
-    leaving = module._Waiter(None)
+    leaving = module._Waiter(None, lambda: None)
     receive_queue._waiters[leaving] = None
     getting = waiting(receive_queue)
     arrive(receive_queue, A, b"1")

@@ -6,7 +6,7 @@ import json
 import sys
 
 import redpoll
-from redpoll import Node
+from redpoll import Node, nq
 from redpoll.nq.grpc.carrier import GrpcCarrier
 from tests.node.processes import Options, Process, run
 
@@ -20,7 +20,7 @@ class GrpcProcess(Process):
 class GrpcNode(Node[bytes]):
     """What it runs."""
 
-    _carrier = GrpcCarrier()
+    _carrier = GrpcCarrier(nq.CommunicatorOptions())
 
 
 if __name__ == "__main__":

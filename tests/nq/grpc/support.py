@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc.aio
 
-from redpoll import Node
+from redpoll import Node, nq
 from redpoll.address import Address
 from redpoll.nq.grpc.carrier import GrpcCarrier
 from redpoll.nq.grpc.options import METHOD
@@ -20,7 +20,7 @@ def make(
     """A node over gRPC, on any free port if it listens."""
 
     class GrpcNode(Node[Any]):
-        _carrier = carrier or GrpcCarrier()
+        _carrier = carrier or GrpcCarrier(nq.CommunicatorOptions())
 
     if options.get("listen") is not False:
         options.setdefault("port", 0)

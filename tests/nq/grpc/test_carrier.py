@@ -10,7 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from redpoll import Message, NotConfirmed, NotSent, PeerLost
+from redpoll import Message, NotConfirmed, NotSent, PeerLost, nq
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed
 from redpoll.nq.grpc import carrier as carriers
@@ -79,19 +79,19 @@ async def test_pieces_are_as_small_as_told() -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("redpoll.nq", {"Link": handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    carrier = GrpcCarrier(transport_size=100)
+    carrier = GrpcCarrier(nq.CommunicatorOptions(connection=nq.ConnectionOptions(transport_size=4096)))
 
     class Writer(asyncio.BufferedProtocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             assert isinstance(transport, asyncio.Transport)
-            transport.write(bytes(250))
+            transport.write(bytes(10_000))
             transport.close()
 
     await within(carrier.dial(Address("tcp", "127.0.0.1", port), Writer, asyncio.get_running_loop()))
     await within(done.wait())
     await within(carrier.wait_ended())
     await server.stop(None)
-    assert got == [100, 100, 50]
+    assert got == [4096, 4096, 1808]
 
 
 async def test_nobody_listens() -> None:
@@ -105,7 +105,9 @@ async def test_nobody_listens() -> None:
 @pytest.mark.parametrize("encrypted", [False, True])
 async def test_a_name_that_stands_for_nothing(encrypted: bool) -> None:
     """Dialling fails, whoever looks it up."""
-    async with make(listen=False, dial="once", carrier=GrpcCarrier(encrypted=encrypted)) as node:
+    security = nq.SecurityOptions() if encrypted else None
+    carrier = GrpcCarrier(nq.CommunicatorOptions(security=security))
+    async with make(listen=False, dial="once", carrier=carrier) as node:
         with pytest.raises(NotSent, match=r"nowhere\.invalid"):
             await within(node.send(Message(b"", "nowhere.invalid:1")))
 
@@ -239,7 +241,7 @@ async def test_stopping_while_the_network_stands_still(side: str, impatient: Non
 async def test_cancelled_while_it_dials() -> None:
     """Whatever a dialling waits for, cancelling ends it, and leaves nothing."""
     loop = asyncio.get_running_loop()
-    carrier = GrpcCarrier()
+    carrier = GrpcCarrier(nq.CommunicatorOptions())
     async with make(echo) as there:
         for turns in range(30):
             made: list[Any] = []
@@ -267,7 +269,7 @@ async def test_cancelled_while_it_dials() -> None:
 async def test_a_dialling_that_is_given_up_ends_before_its_loop_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for the end waits for gRPC's own tasks too, however long: what they left would stay, with its sockets."""
     monkeypatch.setattr(carriers, "_ENDING", 0.0)  # as if the process stood still for all that time
-    carrier = GrpcCarrier()
+    carrier = GrpcCarrier(nq.CommunicatorOptions())
     loop = asyncio.get_running_loop()
     for turns in range(1, 60):
         task = asyncio.create_task(
@@ -286,7 +288,7 @@ async def test_a_dialling_that_is_given_up_ends_before_its_loop_may(monkeypatch:
 async def test_a_link_that_is_aborted() -> None:
     """Both ends are told, whichever gives it up."""
     loop = asyncio.get_running_loop()
-    carrier = GrpcCarrier()
+    carrier = GrpcCarrier(nq.CommunicatorOptions())
 
     class Protocol(asyncio.BufferedProtocol):
         def __init__(self) -> None:
@@ -330,7 +332,7 @@ async def test_a_link_that_is_aborted() -> None:
 async def test_a_server_that_takes_too_long_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not waited for beyond a bound, goes on ending, and is waited for again."""
     monkeypatch.setattr(carriers, "_ENDING", 0.01)
-    carrier = GrpcCarrier()
+    carrier = GrpcCarrier(nq.CommunicatorOptions())
     go_on = asyncio.Event()
     ended: list[str] = []
 

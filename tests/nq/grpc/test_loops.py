@@ -115,10 +115,10 @@ def test_from_one_loop_to_another(factory: NewLoop) -> None:
 
 PROGRAM = """
 import asyncio, gc, os, sys, threading
-from redpoll import Message, UsageError
+from redpoll import Message, UsageError, nq
 from redpoll.nq.grpc.carrier import GrpcCarrier
 
-GrpcCarrier()  # before the tests' own modules import grpc
+GrpcCarrier(nq.CommunicatorOptions())  # before the tests' own modules import grpc
 from tests.nq.grpc.support import echo, make
 
 ready = threading.Event()
@@ -134,7 +134,7 @@ async def main():
 
 def refused():
     try:
-        GrpcCarrier()
+        GrpcCarrier(nq.CommunicatorOptions())
     except UsageError as error:
         return "spawn" not in str(error)
     return True

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from redpoll import Message, Node, NotSent, TLSError
+from redpoll import Message, Node, NotSent, TLSError, nq
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed
 from redpoll.nq.grpc.carrier import GrpcCarrier
@@ -19,14 +19,19 @@ from tests.nq.grpc.support import echo, make
 HERE = Address("tcp", "127.0.0.1", 7)
 
 
+def secured(**files: Path | None) -> nq.CommunicatorOptions:
+    """Options with files of TLS."""
+    return nq.CommunicatorOptions(security=nq.SecurityOptions(**files))
+
+
 def server(certificate: Path, host: str = "127.0.0.1") -> Node[bytes]:
     """A node that shows a certificate, which stands in one file with its key."""
-    return make(echo, host=host, carrier=GrpcCarrier(encrypted=True, key=certificate, certificate=certificate))
+    return make(echo, host=host, carrier=GrpcCarrier(secured(key=certificate, cert=certificate), server=True))
 
 
 def client(ca: Path | None) -> Node[bytes]:
     """A node that trusts a CA."""
-    return make(listen=False, dial="once", carrier=GrpcCarrier(encrypted=True, certificate=ca))
+    return make(listen=False, dial="once", carrier=GrpcCarrier(secured(cert=ca)))
 
 
 @pytest.mark.asyncio
@@ -98,18 +103,18 @@ def test_files_that_cannot_be_used(redpoll_pki: Certificates, tmp_path: Path) ->
         assert failed.value.field == "certificate"
 
 
-@pytest.mark.asyncio
-async def test_a_server_without_a_key_does_not_start() -> None:
-    """The error names what is missing; nothing is left open."""
+def test_a_server_without_a_key_is_not_made() -> None:
+    """The error names the missing file."""
     with pytest.raises(ConfigError, match="needs a key"):
-        await make(echo, carrier=GrpcCarrier(encrypted=True)).start()
+        GrpcCarrier(secured(), server=True)
 
 
 def test_files_are_read_when_the_carrier_is_made(tmp_path: Path) -> None:
     """Whoever makes it learns at once that one is missing."""
-    for key in (None, tmp_path / "missing"):
+    missing = tmp_path / "missing"
+    for server in (False, True):
         with pytest.raises(ConfigError, match="missing"):
-            GrpcCarrier(encrypted=True, key=key, certificate=tmp_path / "missing")
+            GrpcCarrier(secured(key=missing, cert=missing), server=server)
 
 
 def test_the_words_of_grpc() -> None:

@@ -19,7 +19,7 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from redpoll import Address, Node
+from redpoll import Address, Node, nq
 from redpoll.nq.mqtt.carrier import MqttCarrier
 from redpoll.nq.mqtt.listener import MqttListener
 from tests.node.support import until
@@ -242,7 +242,7 @@ def carried(
     """A node on that broker: a server, unless it does not listen."""
 
     class CarriedNode(Node[Any]):
-        _carrier = carrier or MqttCarrier()
+        _carrier = carrier or MqttCarrier(nq.CommunicatorOptions())
 
     if options.get("listen") is not False:
         options |= {"host": broker.address.host, "port": broker.address.port}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from redpoll import nq
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed, TLSError, UsageError
 from redpoll.nq.mqtt import broker as module
@@ -96,10 +97,11 @@ async def test_nobody_there_is_told_in_words() -> None:
     one.broker.close()
 
 
-async def test_a_broker_that_says_nothing_is_given_up(mosquitto: Mosquitto) -> None:
-    """After connect_timeout seconds."""
+async def test_a_broker_that_says_nothing_is_given_up(mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting fails after some seconds."""
+    monkeypatch.setattr(module, "CONNECT_TIMEOUT", 0.1)
     mosquitto.freeze()
-    one = Notes(mosquitto.address, Login(connect_timeout=0.1))
+    one = Notes(mosquitto.address, Login())
     with pytest.raises(DialFailed, match=r"the MQTT broker said nothing for 0.1 s"):
         await within(one.broker.connect())
     one.broker.close()
@@ -208,7 +210,7 @@ async def test_who_is_not_let_in_is_told(tmp_path: Path) -> None:
 
 async def test_tls_carries_the_same(encrypted: Mosquitto, redpoll_pki: Certificates) -> None:
     """With the CA of the broker's certificate; large payloads come whole."""
-    one = Notes(encrypted.address, Login(encrypted=True, certificate=redpoll_pki.ca))
+    one = Notes(encrypted.address, Login(nq.SecurityOptions(cert=redpoll_pki.ca)))
     await within(one.broker.connect())
     await within(one.broker.subscribe("t"))
     sent = [("t", bytes([index]) * 70_000) for index in range(50)]
@@ -226,7 +228,7 @@ async def test_a_certificate_of_somebody_is_not_trusted(encrypted: Mosquitto, re
         (encrypted.address, None, "is not signed by a CA in the system's CAs"),
         (localhost, redpoll_pki.ca, "is not valid for localhost"),
     ):
-        one = Notes(address, Login(encrypted=True, certificate=ca))
+        one = Notes(address, Login(nq.SecurityOptions(cert=ca)))
         with pytest.raises(TLSError, match=text):
             await within(one.broker.connect())
         one.broker.close()
@@ -234,7 +236,7 @@ async def test_a_certificate_of_somebody_is_not_trusted(encrypted: Mosquitto, re
 
 async def test_plain_and_encrypted_do_not_meet(mosquitto: Mosquitto, redpoll_pki: Certificates) -> None:
     """Whoever expects TLS of a plain broker is told."""
-    one = Notes(mosquitto.address, Login(encrypted=True, certificate=redpoll_pki.ca))
+    one = Notes(mosquitto.address, Login(nq.SecurityOptions(cert=redpoll_pki.ca)))
     with pytest.raises(TLSError, match="the MQTT broker speaks no TLS"):
         await within(one.broker.connect())
     one.broker.close()
@@ -253,7 +255,7 @@ async def test_a_broker_that_hangs_up(redpoll_pki: Certificates, secure: bool) -
     """Where both agree it is no failure of TLS: it is tried again."""
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     address = Address("tcp", "127.0.0.1", server.sockets[0].getsockname()[1])
-    one = Notes(address, Login(encrypted=secure, certificate=redpoll_pki.ca))
+    one = Notes(address, Login(nq.SecurityOptions(cert=redpoll_pki.ca) if secure else None))
     with pytest.raises(DialFailed, match="MQTT broker"):
         await within(one.broker.connect())
     one.broker.close()
@@ -263,7 +265,7 @@ async def test_a_broker_that_hangs_up(redpoll_pki: Certificates, secure: bool) -
 
 async def test_a_certificate_that_is_no_file_is_a_config_error(mosquitto: Mosquitto, tmp_path: Path) -> None:
     """It names the option; a connection fails by it as one that is tried again."""
-    login = Login(encrypted=True, certificate=tmp_path / "none")
+    login = Login(nq.SecurityOptions(cert=tmp_path / "none"))
     with pytest.raises(ConfigError, match="certificate="):
         login.context()
     with pytest.raises(DialFailed, match=r"the MQTT broker: certificate=.*none'"):

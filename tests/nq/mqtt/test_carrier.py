@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from redpoll import ConfigError, Message
+from redpoll import ConfigError, Message, nq
+from redpoll.nq.mqtt import broker
 from redpoll.nq.mqtt.carrier import MqttCarrier
 from redpoll.nq.mqtt.mux import CHUNK
 from tests.node.support import Inbox, within
@@ -61,11 +62,11 @@ async def test_two_prefixes_do_not_see_each_other(mosquitto: Mosquitto) -> None:
     async with AsyncExitStack() as stack:
         for prefix in ("one", "two/deep"):
             await stack.enter_async_context(
-                carried(mosquitto, says(prefix.encode()), carrier=MqttCarrier(prefix=prefix))
+                carried(mosquitto, says(prefix.encode()), carrier=MqttCarrier(nq.CommunicatorOptions(prefix=prefix)))
             )
         for prefix in ("one", "two/deep"):
             client = await stack.enter_async_context(
-                carried(mosquitto, listen=False, carrier=MqttCarrier(prefix=prefix))
+                carried(mosquitto, listen=False, carrier=MqttCarrier(nq.CommunicatorOptions(prefix=prefix)))
             )
             answer = await within(client.request(Message(b"who?", mosquitto.address)))
             assert answer.data == prefix.encode()
@@ -146,7 +147,7 @@ pattern read redpoll/down/%c
 """
 
 
-async def test_access_lists_keep_clients_apart(tmp_path: Path) -> None:
+async def test_access_lists_keep_clients_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With those that the documentation names all works, and who may only be a client cannot be the server."""
     access = tmp_path / "access"
     access.write_text(ACCESS)
@@ -156,25 +157,29 @@ async def test_access_lists_keep_clients_apart(tmp_path: Path) -> None:
     inbox, hello = Inbox(), Inbox()
     try:
         async with AsyncExitStack() as stack:
-            carrier = MqttCarrier(username="server", password="secret")
+            carrier = MqttCarrier(nq.CommunicatorOptions(username="server", password="secret"))
             server = await stack.enter_async_context(carried(mosquitto, hello, carrier=carrier))
-            carrier = MqttCarrier(username="client", password="secret")
+            carrier = MqttCarrier(nq.CommunicatorOptions(username="client", password="secret"))
             for _ in range(3):
                 client = await stack.enter_async_context(carried(mosquitto, inbox, carrier=carrier, listen=False))
                 await within(client.send(Message(b"here", mosquitto.address)))
             await within(asyncio.gather(*(server.send(message.reply(BODY)) for message in hello.messages)))
             assert inbox.begun == [BODY] * 3
-            carrier = MqttCarrier(username="client", password="secret", connect_timeout=0.5)
+            monkeypatch.setattr(broker, "CONNECT_TIMEOUT", 0.5)
+            carrier = MqttCarrier(nq.CommunicatorOptions(username="client", password="secret"))
             with pytest.raises(ConfigError, match="refuses publishing to redpoll/server"):
                 await carried(mosquitto, echo, carrier=carrier).start()
     finally:
         mosquitto.kill()
 
 
-async def test_threads_that_connect_in_vain_are_waited_for(mosquitto: Mosquitto) -> None:
+async def test_threads_that_connect_in_vain_are_waited_for(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A dial was given up while the broker stood still: at the end of a node nothing of it is left."""
+    monkeypatch.setattr(broker, "CONNECT_TIMEOUT", 0.3)
     mosquitto.freeze()
-    carrier = MqttCarrier(encrypted=True, connect_timeout=0.3)
+    carrier = MqttCarrier(nq.CommunicatorOptions(security=nq.SecurityOptions()))
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(carrier.dial(mosquitto.address, asyncio.BufferedProtocol, loop))
     await asyncio.sleep(0)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from redpoll import nq
 from redpoll.address import Address
 from redpoll.errors import DialFailed
 from redpoll.nq.mqtt.carrier import MqttCarrier
@@ -20,15 +21,15 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quiet_loop")]
 async def test_without_a_server_it_fails_at_once(mosquitto: Mosquitto) -> None:
     """The error names the prefix."""
     with pytest.raises(DialFailed, match="no server serves 'redpoll' at this MQTT broker"):
-        await within(dialled(mosquitto, MqttCarrier()))
+        await within(dialled(mosquitto, MqttCarrier(nq.CommunicatorOptions())))
 
 
 async def test_a_server_of_another_prefix_is_none(mosquitto: Mosquitto) -> None:
     """Nothing reaches it."""
     lobby = Lobby()
-    listener = await within(listening(mosquitto, lobby, MqttCarrier(prefix="one")))
+    listener = await within(listening(mosquitto, lobby, MqttCarrier(nq.CommunicatorOptions(prefix="one"))))
     with pytest.raises(DialFailed, match="no server serves 'two'"):
-        await within(dialled(mosquitto, MqttCarrier(prefix="two")))
+        await within(dialled(mosquitto, MqttCarrier(nq.CommunicatorOptions(prefix="two"))))
     assert lobby.readers == []
     listener.close()
     await within(listener.wait_closed())
@@ -36,7 +37,7 @@ async def test_a_server_of_another_prefix_is_none(mosquitto: Mosquitto) -> None:
 
 async def test_giving_up_leaves_nothing(mosquitto: Mosquitto) -> None:
     """Cancelled at any point, neither end has a link, a socket or a task in the end."""
-    carrier, lobby = MqttCarrier(), Lobby()
+    carrier, lobby = MqttCarrier(nq.CommunicatorOptions()), Lobby()
     listener = await within(listening(mosquitto, lobby, carrier))
     loop = asyncio.get_running_loop()
     readers: list[Reader] = []
@@ -60,7 +61,7 @@ async def test_giving_up_leaves_nothing(mosquitto: Mosquitto) -> None:
 
 async def test_the_end_of_the_server_is_told(mosquitto: Mosquitto) -> None:
     """Its connection breaks: the broker says so to its clients."""
-    carrier, lobby = MqttCarrier(), Lobby()
+    carrier, lobby = MqttCarrier(nq.CommunicatorOptions()), Lobby()
     listener = await within(listening(mosquitto, lobby, carrier))
     reader = await within(dialled(mosquitto, carrier))
     with tapping(mosquitto.address) as tap:
@@ -87,7 +88,11 @@ async def test_a_broker_that_ends_while_it_dials_is_told() -> None:
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", port)
     with pytest.raises(DialFailed, match="the MQTT broker"):
-        await within(MqttCarrier().dial(Address("tcp", "127.0.0.1", port), Reader, asyncio.get_running_loop()))
+        await within(
+            MqttCarrier(nq.CommunicatorOptions()).dial(
+                Address("tcp", "127.0.0.1", port), Reader, asyncio.get_running_loop()
+            )
+        )
     assert hung_up.is_set()
     server.close()
     await server.wait_closed()

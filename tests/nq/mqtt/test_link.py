@@ -5,22 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.nq.mqtt.link import CHARGE, Flow, Judgement, MqttLink, charge
+from redpoll.nq.mqtt.link import CHARGE, Flow, MqttLink, charge
 from redpoll.nq.mqtt.payloads import Kind, read
 
 
 def test_numbers_tell_what_is_next_doubled_and_missed() -> None:
     """One that was read is dropped, one that is missing ends the link."""
     flow = Flow()
-    assert [flow.judge(number) for number in (0, 1, 1, 0, 2, 4, 3)] == [
-        Judgement.NEXT,
-        Judgement.NEXT,
-        Judgement.DOUBLED,
-        Judgement.DOUBLED,
-        Judgement.NEXT,
-        Judgement.MISSED,
-        Judgement.NEXT,
-    ]
+    assert [flow.missing(number) for number in (0, 1, 1, 0, 2, 4, 3)] == [0, 0, -1, -2, 0, 1, 0]
 
 
 def test_small_payloads_count_for_more_than_their_bytes() -> None:
@@ -43,7 +35,7 @@ def test_who_sends_and_who_reads_count_alike(sizes: list[int], window: int) -> N
             sender.allow(receiver.tell(window))
         assert sender.open
         assert sum(map(charge, unread)) < window
-        assert receiver.judge(sender.number(size)) is Judgement.NEXT
+        assert receiver.missing(sender.number(size)) == 0
         receiver.came(size)
         unread.append(size)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import Message, Node
+from redpoll import Message, Node, nq
 from redpoll.errors import NotSent, RedpollError
 from redpoll.nq.mqtt import broker as module
 from redpoll.nq.mqtt.carrier import MqttCarrier
@@ -39,7 +39,7 @@ from redpoll.nq.mqtt.carrier import MqttCarrier
 from redpoll.node import Node
 
 class CarriedNode(Node):
-    _carrier = MqttCarrier()
+    _carrier = MqttCarrier(nq.CommunicatorOptions())
 
 async def main():
     async with CarriedNode(listen=False) as node:
@@ -58,7 +58,7 @@ def sender(broker: Mosquitto) -> subprocess.Popen[bytes]:
 @asynccontextmanager
 async def one_link(broker: Mosquitto) -> AsyncIterator[tuple[Reader, Reader]]:
     """A client's end and a server's, without nodes."""
-    carrier, lobby = MqttCarrier(), Lobby()
+    carrier, lobby = MqttCarrier(nq.CommunicatorOptions()), Lobby()
     listener = await within(listening(broker, lobby, carrier))
     client = await within(dialled(broker, carrier))
     (server,) = lobby.readers
@@ -254,7 +254,7 @@ async def test_a_ca_file_that_is_away_for_a_while(
     ca, away = tmp_path / "ca.pem", tmp_path / "away.pem"
     ca.write_bytes(redpoll_pki.ca.read_bytes())
     given_up: list[object] = []
-    carrier = MqttCarrier(encrypted=True, certificate=ca, given_up=given_up.append)
+    carrier = MqttCarrier(nq.CommunicatorOptions(security=nq.SecurityOptions(cert=ca)), given_up=given_up.append)
     inbox = Inbox()
     async with (
         carried(encrypted, inbox, carrier=carrier),

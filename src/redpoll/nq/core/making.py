@@ -100,8 +100,8 @@ def make_endpoint(
     kind = ServerEndpoint if server else ClientEndpoint
     carrier: Carrier = Sockets()
     if protocol is not Protocol.TCP:
-        make = import_module(f"redpoll.nq.{protocol}.carrier").make
-        carrier = make(options, server=server, given_up=given_up)
+        module = import_module(f"redpoll.nq.{protocol}.carrier")
+        carrier = getattr(module, f"{protocol.capitalize()}Carrier")(options, server=server, given_up=given_up)
     endpoint = kind(options, config, carrier, receive_queue, tell)
     return endpoint
 

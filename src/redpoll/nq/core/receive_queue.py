@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -68,7 +69,7 @@ class ReceiveQueue:
         #: Messages taken by interrupted calls that did not return them: they come first, and no source counts them.
         self.unseen: deque[QueuedMessage] = deque()
         #: Waiting threads or tasks, in order.
-        self._waiters: dict[_Waiter | _Task, None] = {}
+        self._waiters: dict[_Waiter, None] = {}
         #: The senders with a session, or with waiting messages.
         self._sources: WeakValueDictionary[UUID, Source] = WeakValueDictionary()
         #: The reason why no more messages arrive.
@@ -177,7 +178,7 @@ class ReceiveQueue:
                 return True
         return False
 
-    def _raise_if_over(self, peers: frozenset[UUID] | None, waiter: _Waiter | _Task | None) -> None:
+    def _raise_if_over(self, peers: frozenset[UUID] | None, waiter: _Waiter | None) -> None:
         """Raise the error of a waiter, or the reason why no messages of these peers can arrive."""
         error = self._closed
         if error is None and waiter is not None:
@@ -207,7 +208,7 @@ class ReceiveQueue:
         for waiter in list(self._waiters):
             waiter.wake()
 
-    def _left(self, waiter: _Waiter | _Task) -> None:
+    def _left(self, waiter: _Waiter) -> None:
         """Pass on the wake-up or the error of a waiter that left. Called with the lock."""
         if waiter.error is not None:
             self._untold, waiter.error = waiter.error, None
@@ -222,21 +223,20 @@ class ReceiveQueue:
 
 
 class _Waiter:
-    """A waiting thread."""
+    """A waiting thread or task."""
 
-    __slots__ = ("error", "lock", "peers", "woken")
+    __slots__ = ("_wake", "error", "peers", "woken")
 
-    def __init__(self, peers: frozenset[UUID] | None) -> None:
+    def __init__(self, peers: frozenset[UUID] | None, wake: Callable[[], object]) -> None:
         self.peers = peers
-        self.lock = threading.Lock()
-        self.lock.acquire()
         self.woken = False
         self.error: BaseException | None = None
+        self._wake = wake
 
     def wake(self) -> None:
         if not self.woken:
             self.woken = True
-            self.lock.release()
+            self._wake()
 
 
 class ThreadReceiveQueue(ReceiveQueue):
@@ -262,7 +262,9 @@ class ThreadReceiveQueue(ReceiveQueue):
             if self._pop(taken, peers):
                 return
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = _Waiter(peers)
+        lock = threading.Lock()
+        lock.acquire()
+        waiter = _Waiter(peers, lock.release)
         try:
             while True:
                 with self._lock:
@@ -270,50 +272,24 @@ class ThreadReceiveQueue(ReceiveQueue):
                         return
                     self._raise_if_over(peers, waiter)
                     self._waiters[waiter] = None
-                self._wait(waiter, deadline, timeout, check)
+                check()
+                left = time_left(deadline)
+                woken = lock.acquire(timeout=min(left, LOOK))
+                with self._lock:
+                    # The waiter may have been woken meanwhile.
+                    if not woken and waiter.woken:
+                        lock.acquire()
+                    elif not woken and left <= LOOK:
+                        raise TimeoutError(f"no message came within {timeout:g} s")
+                    waiter.woken = False
         finally:
             self._leave(waiter)
-
-    def _wait(
-        self, waiter: _Waiter, deadline: float | None, timeout: float | None, check: Callable[[], object]
-    ) -> None:
-        check()
-        left = time_left(deadline)
-        woken = waiter.lock.acquire(timeout=min(left, LOOK))
-        with self._lock:
-            # The waiter may have been woken meanwhile.
-            if not woken and not waiter.woken:
-                if left <= LOOK:
-                    raise TimeoutError(f"no message came within {timeout:g} s")
-                return
-            if not woken:
-                waiter.lock.acquire()
-            waiter.woken = False
 
     def _leave(self, waiter: _Waiter) -> None:
         """Remove a waiter; if it was woken and took nothing, wake another one."""
         with self._lock:
             self._waiters.pop(waiter, None)
             self._left(waiter)
-
-
-class _Task:
-    """A waiting task."""
-
-    __slots__ = ("error", "future", "peers")
-
-    def __init__(self, peers: frozenset[UUID] | None) -> None:
-        self.peers = peers
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.error: BaseException | None = None
-
-    @property
-    def woken(self) -> bool:
-        return self.future.done()
-
-    def wake(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
 
 
 class LoopReceiveQueue(ReceiveQueue):
@@ -325,14 +301,15 @@ class LoopReceiveQueue(ReceiveQueue):
         if self._pop(taken, peers):
             return taken[0]  # type: ignore[return-value]  # it is there
         limit = asyncio.timeout(timeout)
-        waiter: _Task | None = None
+        waiter: _Waiter | None = None
         try:
             async with limit:
                 while not self._pop(taken, peers):
                     self._raise_if_over(peers, waiter)
-                    waiter = _Task(peers)
+                    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    waiter = _Waiter(peers, partial(_set, future))
                     self._waiters[waiter] = None
-                    await waiter.future
+                    await future
                     del self._waiters[waiter]
         except TimeoutError:
             if not limit.expired():
@@ -348,6 +325,11 @@ class LoopReceiveQueue(ReceiveQueue):
 def unread(received: Received[Any], error: BaseException) -> None:
     """Refuse a message that `get` would have confirmed, since the serializer failed. Called on the loop."""
     received._refuse(Undecodable.code, raised(error))
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():  # cancelled meanwhile
+        future.set_result(None)
 
 
 def _always(_: UUID) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -68,10 +67,6 @@ class _Endpoint(Protocol):
         """Handle the loss of the peer's process: puts wait for the hello of the next one."""
 
 
-#: Maximum withdrawn puts in the queue beyond the number of waiting ones; then they are removed.
-_TOMBSTONES = 1024
-
-
 class Session:
     """The puts for one peer. The node has them while the peer's process is linked; the ones that it returns wait here.
 
@@ -91,7 +86,6 @@ class Session:
         "_given_back",
         "_numbers",
         "_options",
-        "_tombstones",
         "_waiting",
         "bytes",
         "count",
@@ -117,8 +111,7 @@ class Session:
         self.bytes = 0
         self._numbers = 0
         #: Puts that the node does not have, in order.
-        self._waiting: deque[Delivery] = deque()
-        self._tombstones = 0
+        self._waiting: dict[Delivery, None] = {}
         #: Puts that the node returned, not sorted into the queue yet.
         self._given_back: list[Delivery] = []
         self.finishing = False
@@ -150,7 +143,7 @@ class Session:
         if self.linked and not self._waiting:
             self._send(delivery)
         else:
-            self._waiting.append(delivery)
+            self._waiting[delivery] = None
 
     def has_room(self, size: int, count: int = 1) -> bool:
         """Return True if there is room for `count` puts of `size` bytes in all; there is for any if none is open."""
@@ -212,18 +205,14 @@ class Session:
             for piece in self._endpoint.node.queued(self.peer):
                 if isinstance(piece, Delivery) and piece.session is self and piece.untouched:
                     yield piece
-        waiting = self._waiting
-        while waiting and waiting[0].over:
-            waiting.popleft()
-            self._tombstones -= 1
-        for delivery in waiting:
+        for delivery in self._waiting:
             if delivery.untouched:
                 yield delivery
 
     def _send(self, delivery: Delivery) -> None:
         peer = self.peer
         if peer is None:
-            self._waiting.append(delivery)
+            self._waiting[delivery] = None
             return
         delivery.on_node = True
         self._endpoint.node.submit(peer, delivery)
@@ -246,10 +235,7 @@ class Session:
             delivery.on_node = False
         else:
             delivery.discard()
-            self._tombstones += 1
-            if self._tombstones > max(_TOMBSTONES, len(self._waiting) // 2):
-                self._waiting = deque(each for each in self._waiting if not each.over)
-                self._tombstones = 0
+            self._waiting.pop(delivery, None)
         self._less(delivery)
 
     def _less(self, delivery: Delivery) -> None:
@@ -296,19 +282,22 @@ class Session:
     def link(self, peer: Peer) -> None:
         """Send the waiting puts, in order, to the peer's process that said hello."""
         self.peer = peer
-        again = sorted(self._given_back, key=_number)
-        self._given_back = []
-        self._waiting.extendleft(reversed(again))
+        waiting = self._take_waiting()
         self.linked = True
-        waiting, self._waiting = self._waiting, deque()
-        self._tombstones = 0
         for delivery in waiting:
             if delivery.over:
                 continue
             if self.linked:
                 self._send(delivery)
             else:
-                self._waiting.append(delivery)
+                self._waiting[delivery] = None
+
+    def _take_waiting(self) -> list[Delivery]:
+        """Remove and return the puts that the node does not have, in order."""
+        found = [*sorted(self._given_back, key=_number), *self._waiting]
+        self._given_back = []
+        self._waiting = {}
+        return found
 
     def end(self, error: BaseException) -> None:
         """End the session: all puts end with an error, those at the node when it returns them."""
@@ -316,10 +305,7 @@ class Session:
             return
         self.error = error
         self.linked = False
-        ending = [*sorted(self._given_back, key=_number), *self._waiting]
-        self._given_back = []
-        self._waiting.clear()
-        for delivery in ending:
+        for delivery in self._take_waiting():
             if not delivery.over:
                 self._less(delivery)
                 delivery.end(error)
@@ -329,11 +315,7 @@ class Session:
 
         A put that was written to its end waits for the peer, or for the end of the link: until then its memory may be read.
         """
-        ending = [*self.node_deliveries(), *sorted(self._given_back, key=_number), *self._waiting]
-        self._given_back = []
-        self._waiting.clear()
-        self._tombstones = 0
-        for delivery in ending:
+        for delivery in [*self.node_deliveries(), *self._take_waiting()]:
             if delivery.over or delivery.dropped is not None:
                 continue
             self._less(delivery)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from redpoll.address import Address
@@ -21,7 +20,7 @@ from redpoll.transport import dial
 from redpoll.transport.dial import ProtocolFactory
 from redpoll.transport.listen import Acceptor
 
-__all__ = ["GrpcCarrier", "make"]
+__all__ = ["GrpcCarrier"]
 
 #: Seconds to wait for streams to end: twice the grace that each end gives the other; and in how many steps: a process that
 #: stood still meanwhile has lost one of them only.
@@ -47,33 +46,31 @@ class GrpcCarrier:
 
     def __init__(
         self,
+        options: CommunicatorOptions,
         *,
-        transport_size: int = LARGEST,
-        encrypted: bool = False,
-        key: Path | None = None,
-        certificate: Path | None = None,
+        server: bool = False,
         given_up: Callable[[ConfigError], object] | None = None,
     ) -> None:
         """Make a carrier without links.
 
         Args:
-            transport_size: Maximum size of a sent gRPC message, in bytes, at most `LARGEST`, which every end accepts.
-            encrypted: Encrypt links, on loopback too; names are checked.
-            key: The private key of a server that encrypts, PEM.
-            certificate: With `key`, the server's certificate, PEM, followed by intermediate ones; without, the CAs that a
-                client trusts, None meaning those of the system.
+            options: The options of the communicator; files are read now.
+            server: Show the certificate; otherwise that file has the trusted CAs.
             given_up: Called with the reason when a server that listened stops serving.
 
         Raises:
             UsageError: grpcio is not installed, or was used by the process from which this one was forked.
-            ConfigError: A file cannot be read or used; they are read now.
+            ConfigError: A file is missing, or cannot be used.
         """
         self._grpc = load()
-        self._size = min(transport_size, LARGEST)
-        self._encrypted = encrypted
+        self._size = min(options.connection.transport_size, LARGEST)
         self._given_up = given_up
-        self._shown = server_credentials(key, certificate) if encrypted and key is not None else None
-        self._trusted = client_credentials(certificate if key is None else None) if encrypted else None
+        self._shown = self._trusted = None
+        security = options.security
+        if security is not None and server:
+            self._shown = server_credentials(security.key, security.cert)
+        elif security is not None:
+            self._trusted = client_credentials(security.cert)
         self._listeners: weakref.WeakSet[GrpcListener] = weakref.WeakSet()
         self._links: set[DialledLink] = set()
         #: Tasks that end the servers of closed listeners, and those that end calls that opened no link.
@@ -85,10 +82,7 @@ class GrpcCarrier:
 
     def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> GrpcListener:  # noqa: ARG002  # gRPC's
         """Return a listener; gRPC sets the backlog."""
-        shown, given_up = self._shown, self._given_up
-        listener = GrpcListener(
-            acceptor, loop, self._size, encrypted=self._encrypted, credentials=shown, given_up=given_up
-        )
+        listener = GrpcListener(acceptor, loop, self._size, self._shown, self._given_up)
         self._listeners.add(listener)
         return listener
 
@@ -98,7 +92,7 @@ class GrpcCarrier:
         Raises:
             DialFailed: The name has no address.
         """
-        return [address] if self._encrypted else await dial.resolve(address, loop)
+        return [address] if self._trusted is not None else await dial.resolve(address, loop)
 
     async def dial(self, address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
         """Open a link, which exists once the other end has answered.
@@ -157,27 +151,6 @@ class GrpcCarrier:
             # Not longer: a peer may be frozen.
             if tasks:
                 _, tasks = await asyncio.wait(tasks, timeout=_ENDING / _STEPS)
-
-
-def make(
-    options: CommunicatorOptions,
-    *,
-    server: bool,
-    given_up: Callable[[ConfigError], object],
-) -> GrpcCarrier:
-    """Return the carrier for the links of a communicator: a server presents its certificate, a client trusts that file.
-
-    Raises:
-        UsageError: grpcio is not installed.
-    """
-    security = options.security
-    return GrpcCarrier(
-        transport_size=options.connection.transport_size,
-        encrypted=security is not None,
-        key=None if security is None or not server else security.key,
-        certificate=None if security is None else security.certificate,
-        given_up=given_up,
-    )
 
 
 def _begin(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:

@@ -69,8 +69,6 @@ class GrpcListener:
         acceptor: Acceptor,
         loop: asyncio.AbstractEventLoop,
         size: int,
-        *,
-        encrypted: bool = False,
         credentials: Any = None,
         given_up: Callable[[ConfigError], object] | None = None,
     ) -> None:
@@ -80,15 +78,13 @@ class GrpcListener:
             acceptor: Decides which connections are accepted.
             loop: Its event loop.
             size: Maximum size of a sent message, in bytes.
-            encrypted: Encrypt links.
-            credentials: The credentials that it presents.
+            credentials: The credentials that it presents; None does not encrypt.
             given_up: Called with the reason when it listened and no longer can; None: nothing is called.
         """
         self._grpc = load()
         self._acceptor = acceptor
         self._loop = loop
         self._size = size
-        self._encrypted = encrypted
         self._credentials = credentials
         self._given_up = given_up
         self._lines = LogLimit(loop)
@@ -121,10 +117,8 @@ class GrpcListener:
             check: Called with each address before any is bound.
 
         Raises:
-            ConfigError: As `Listener.open`; a host is no TCP address; it encrypts without a key.
+            ConfigError: As `Listener.open`; or a host is no TCP address.
         """
-        if self._encrypted and self._credentials is None:
-            raise ConfigError("key", None, "a server that encrypts needs a key and its certificate")
 
         def checked(address: Address) -> None:
             if address.kind != "tcp":
@@ -165,7 +159,7 @@ class GrpcListener:
 
     def _bind(self, server: Any, addresses: list[Address]) -> None:
         for address in _bindable(addresses):
-            if self._encrypted:
+            if self._credentials is not None:
                 server.add_secure_port(str(address), self._credentials)
             else:
                 server.add_insecure_port(str(address))

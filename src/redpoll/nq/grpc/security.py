@@ -44,14 +44,15 @@ _LAST = re.compile(rf"last error: \w+: ipv[46]:\S+: (?:{NOT_CONNECTED}: )?(.*)",
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 
 
-def server_credentials(key: Path, certificate: Path | None) -> Any:
+def server_credentials(key: Path | None, certificate: Path | None) -> Any:
     """Read the key and the certificate (with its chain) of a server, PEM.
 
     Raises:
         ConfigError: One is missing, cannot be read, has expired, or does not fit the other.
     """
-    if certificate is None:
-        raise ConfigError("certificate", None, "a server that encrypts needs a key and its certificate")
+    if key is None or certificate is None:
+        missing = "key" if key is None else "certificate"
+        raise ConfigError(missing, None, "a server that encrypts needs a key and its certificate")
     try:
         # The same checks as for links that the node encrypts. A server does not dial, so its CAs do not matter.
         make_contexts(TLS(ca=SYSTEM, certificate=certificate, key=key, client_certificate="none"))

@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
@@ -21,11 +20,16 @@ from redpoll.transport.dial import in_words, tune
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
 
-__all__ = ["KEEPALIVE", "Broker", "Login", "make_client"]
+    from redpoll.nq.core.options import SecurityOptions
+
+__all__ = ["CONNECT_TIMEOUT", "KEEPALIVE", "Broker", "Login", "make_client"]
 
 #: Seconds without a byte after which this end pings the broker; after as many without an answer the connection counts
 #: as lost. The broker drops a silent client after one and a half of them.
 KEEPALIVE = 5
+
+#: Seconds that connecting, and TLS, may take.
+CONNECT_TIMEOUT = 5.0
 
 #: Payloads read before other callbacks of the loop run.
 _READS = 16
@@ -40,19 +44,16 @@ class Login:
     """Parameters of a connection to a broker.
 
     Attributes:
-        encrypted: Use TLS.
-        certificate: The file of the CA that signed the broker's certificate; None: the CAs that the system trusts.
+        security: Use TLS, with the file of the CA that signed the broker's certificate, or else the CAs that the system
+            trusts; None: no TLS.
         username: None: anonymous.
         password: The user's password.
-        connect_timeout: Seconds that connecting, and TLS, may take.
         threads: Abandoned attempts that still run; each closes its socket and ends.
     """
 
-    encrypted: bool = False
-    certificate: Path | None = None
+    security: SecurityOptions | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    connect_timeout: float = 5.0
     threads: set[asyncio.Future[None]] = field(default_factory=set, repr=False, compare=False)
 
     def context(self) -> ssl.SSLContext | None:
@@ -61,12 +62,12 @@ class Login:
         Raises:
             ConfigError: The file cannot be used.
         """
-        if not self.encrypted:
+        if self.security is None:
             return None
         try:
-            context = ssl.create_default_context(cafile=self.certificate)
+            context = ssl.create_default_context(cafile=self.security.cert)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError("certificate", str(self.certificate), f"cannot be used: {error}") from error
+            raise ConfigError("certificate", str(self.security.cert), f"cannot be used: {error}") from error
         context.sslsocket_class = _Socket
         return context
 
@@ -124,7 +125,7 @@ class Broker:
         self._lost = lost
         self._client = make_client(name)
         client = self._client
-        client.connect_timeout = login.connect_timeout
+        client.connect_timeout = CONNECT_TIMEOUT
         if login.username is not None:
             client.username_pw_set(login.username, login.password)
         try:
@@ -197,7 +198,7 @@ class Broker:
             raise DialFailed(self._address, "the MQTT broker hung up while TLS began") from error
         except ssl.SSLError as error:
             self._hung_up = not isinstance(error, ssl.SSLCertVerificationError)
-            trusted = str(login.certificate or "the system's CAs")
+            trusted = str((login.security and login.security.cert) or "the system's CAs")
             raise explained(error, self._address, name=self._address.host, trusted=trusted) from error
         except (OSError, ValueError) as error:
             self._hung_up = isinstance(error, (ConnectionResetError, BrokenPipeError))
@@ -220,10 +221,10 @@ class Broker:
         self._misc = self._loop.call_later(1.0, self._look)
         self._after_writing()
         try:
-            async with asyncio.timeout(login.connect_timeout):
+            async with asyncio.timeout(CONNECT_TIMEOUT):
                 refused = await answer
         except TimeoutError as error:
-            raise DialFailed(self._address, f"the MQTT broker said nothing for {login.connect_timeout:g} s") from error
+            raise DialFailed(self._address, f"the MQTT broker said nothing for {CONNECT_TIMEOUT:g} s") from error
         if refused is None and client.socket() is None:
             # The connection ended before `_up` was set, so that `_lost` was not called.
             refused = self._reason or "the connection to the MQTT broker ended"
@@ -234,7 +235,7 @@ class Broker:
 
     async def _disagreement(self) -> TLSError | None:
         """Find out whether the broker hung up because only one end encrypts."""
-        encrypted = self._login.encrypted
+        encrypted = self._login.security is not None
         if not encrypted and await speaks_tls(self._address):
             hint = "give security=SecurityOptions(cert=…) with the CA of the broker, or None for those of the system"
             return TLSError("the MQTT broker wants TLS, and this end speaks plaintext to it", self._address, hint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redpoll.address import Address
@@ -19,14 +18,10 @@ from redpoll.transport.listen import Acceptor
 if TYPE_CHECKING:
     from redpoll.nq.core.options import CommunicatorOptions
 
-__all__ = ["MqttCarrier", "make"]
+__all__ = ["MqttCarrier"]
 
 #: Seconds to wait for a thread whose attempt to connect was abandoned.
 _ENDING = 1.0
-
-
-def _nothing(_: ConfigError) -> None:
-    pass
 
 
 class MqttCarrier:
@@ -56,27 +51,17 @@ class MqttCarrier:
 
     def __init__(
         self,
+        options: CommunicatorOptions,
         *,
-        prefix: str = "redpoll",
-        transport_size: int = 16 * 1024 * 1024,
-        encrypted: bool = False,
-        certificate: Path | None = None,
-        username: str | None = None,
-        password: str | None = None,
-        connect_timeout: float = 5.0,
-        given_up: Callable[[ConfigError], object] = _nothing,
+        server: bool = False,  # noqa: ARG002  # both ends are the same to a broker
+        given_up: Callable[[ConfigError], object] | None = None,
     ) -> None:
         """Make a carrier without a connection.
 
         Args:
-            prefix: First part of the topics; several servers at one broker need different ones.
-            transport_size: Maximum size of a payload, in bytes, from 1,024. One link has at most 128 KiB in one in any
-                case, and 64 KiB of a large body, which passes brokers and paho fastest.
-            encrypted: Use TLS to the broker; its certificate and name are checked.
-            certificate: The file of the CA that signed the broker's certificate; None: the CAs that the system trusts.
-            username: User at the broker; None: anonymous.
-            password: The user's password.
-            connect_timeout: Seconds that connecting to the broker may take.
+            options: The options of the communicator. One link has at most 128 KiB in one payload in any case, and
+                64 KiB of a large body, which passes brokers and paho fastest.
+            server: Whether it is for a server.
             given_up: Called with the reason when a server that listened stops serving.
 
         Raises:
@@ -84,10 +69,10 @@ class MqttCarrier:
             UsageError: paho-mqtt is not installed.
         """
         make_client()  # raises now if it cannot be made later
-        self._topics = Topics(prefix)
-        self._login = Login(encrypted, certificate, username, password, connect_timeout)
+        self._topics = Topics(options.prefix)
+        self._login = Login(options.security, options.username, options.password)
         self._login.context()
-        self._transport_size = transport_size
+        self._transport_size = options.connection.transport_size
         self._given_up = given_up
 
     def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> MqttListener:  # noqa: ARG002  # Carrier's
@@ -115,27 +100,3 @@ class MqttCarrier:
         threads = [each for each in self._login.threads if each.get_loop() is loop]
         if threads:
             await asyncio.wait(threads, timeout=_ENDING)
-
-
-def make(
-    options: CommunicatorOptions,
-    *,
-    server: bool,  # noqa: ARG001  # each protocol's
-    given_up: Callable[[ConfigError], object],
-) -> MqttCarrier:
-    """Return the carrier for the links of a communicator.
-
-    Raises:
-        ConfigError: Topics cannot begin with the prefix, or the certificate cannot be used.
-        UsageError: paho-mqtt is not installed.
-    """
-    security = options.security
-    return MqttCarrier(
-        prefix=options.prefix,
-        transport_size=options.connection.transport_size,
-        encrypted=security is not None,
-        certificate=None if security is None else security.certificate,
-        username=options.username,
-        password=options.password,
-        given_up=given_up,
-    )

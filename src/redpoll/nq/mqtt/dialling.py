@@ -101,10 +101,10 @@ class Call:
                 self._server = None
                 self._fail("the server's connection to the MQTT broker ended")
             return
-        mine = payload is not None and payload.link == self._link.key
         if payload is None:
-            self._mux.rejected += 1
-        elif topic == self._topics.everybody and payload.kind is Kind.SHARED:
+            return
+        mine = payload.link == self._link.key
+        if topic == self._topics.everybody and payload.kind is Kind.SHARED:
             self._mux.came_shared(payload)
         elif mine and payload.kind is Kind.ACCEPT and self._factory is not None and not self._accepted.done():
             # Begin at once: the link's first bytes may follow in the same read.

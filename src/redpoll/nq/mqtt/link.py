@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from redpoll.nq.mqtt.payloads import Kind, pack
 from redpoll.transport.carried import CarriedTransport
 
-__all__ = ["CHARGE", "Flow", "Judgement", "MqttLink", "charge"]
+__all__ = ["CHARGE", "Flow", "MqttLink", "charge"]
 
 #: Minimum charge of a payload, in bytes: a broker limits the number of payloads that it holds for a slow client, of any
 #: size.
@@ -17,14 +15,6 @@ CHARGE = 16 * 1024
 def charge(size: int) -> int:
     """Return the charge of a payload with that many bytes of a link."""
     return max(size, CHARGE)
-
-
-class Judgement(Enum):
-    """Position of a received payload, by its number."""
-
-    NEXT = "next"
-    DOUBLED = "doubled"  # received before: it is dropped
-    MISSED = "missed"  # an earlier one is missing: the link is closed
 
 
 class Flow:
@@ -63,12 +53,12 @@ class Flow:
             self.spent += charge(size)
         return number
 
-    def judge(self, number: int) -> Judgement:
-        """Return the position of a received payload; the next one in order is counted."""
-        if number == self.received:
+    def missing(self, number: int) -> int:
+        """Return how many payloads are missing before a received one, below 0 for a double; the next in order is counted."""
+        missing = number - self.received
+        if not missing:
             self.received += 1
-            return Judgement.NEXT
-        return Judgement.DOUBLED if number < self.received else Judgement.MISSED
+        return missing
 
     def allow(self, allowed: int) -> None:
         """Raise the limit of what may be sent; a lower one has no effect."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed, LinkError, TLSError
+from redpoll.nq.mqtt import broker as broker_module
 from redpoll.nq.mqtt.broker import Broker, Login
 from redpoll.nq.mqtt.leadership import LeadershipClaim
 from redpoll.nq.mqtt.link import MqttLink
@@ -39,7 +40,7 @@ class MqttListener:
         topics: Topics,
         login: Login,
         transport_size: int,
-        given_up: Callable[[ConfigError], object],
+        given_up: Callable[[ConfigError], object] | None,
     ) -> None:
         self._acceptor = acceptor
         self._given_up = given_up
@@ -66,11 +67,6 @@ class MqttListener:
     def descriptors(self) -> list[int]:
         """File descriptors: none of its own."""
         return []
-
-    @property
-    def rejected(self) -> int:
-        """Number of payloads that were for no link here, or malformed."""
-        return self._mux.rejected
 
     # Pipe, for the links
 
@@ -163,7 +159,7 @@ class MqttListener:
         self._broker = broker
         self._heard.clear()
         try:
-            async with asyncio.timeout(self._login.connect_timeout):
+            async with asyncio.timeout(broker_module.CONNECT_TIMEOUT):
                 await broker.connect(will=(topics.server, leadership.will, True))
                 await broker.subscribe(topics.server, topics.from_all)
                 # Retained messages have arrived by the time that the probe returns.
@@ -261,7 +257,7 @@ class MqttListener:
     async def _settle(self, broker: Broker) -> None:
         """Resolve another server's claim: stop serving if it is confirmed, else claim the prefix again."""
         try:
-            async with asyncio.timeout(self._login.connect_timeout):
+            async with asyncio.timeout(broker_module.CONNECT_TIMEOUT):
                 # Messages published before the probe returns do not count.
                 await self._echo(broker)
             self._leadership.has_rival()
@@ -282,7 +278,8 @@ class MqttListener:
         self._mux.end_all("another server serves the prefix")
         if broker is not None:
             broker.close()
-        self._given_up(error)
+        if self._given_up is not None:
+            self._given_up(error)
 
     # Received messages
 
@@ -293,8 +290,8 @@ class MqttListener:
             return
         client = self._topics.sender(topic)
         if client is None or payload is None:
-            self._mux.rejected += 1
-        elif payload.kind is Kind.OPEN:
+            return
+        if payload.kind is Kind.OPEN:
             self._open(client, payload)
         elif payload.kind is Kind.GONE:
             self._mux.end_all("its connection to the MQTT broker ended", client)
@@ -321,7 +318,6 @@ class MqttListener:
     def _open(self, client: str, payload: Payload) -> None:
         mux = self._mux
         if payload.link in mux.links:
-            mux.rejected += 1
             return
         topic = self._topics.down(client)
         remote = Address("tcp", f"mqtt-{client}")

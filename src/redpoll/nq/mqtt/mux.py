@@ -9,7 +9,7 @@ from typing import Protocol
 
 from redpoll.address import Address
 from redpoll.errors import PeerLost, ProtocolError
-from redpoll.nq.mqtt.link import Judgement, MqttLink
+from redpoll.nq.mqtt.link import MqttLink
 from redpoll.nq.mqtt.payloads import HEADER, Kind, Payload, cut_out
 from redpoll.nq.mqtt.sharing import Output, Publish, arrange
 from redpoll.transport.carried import CarriedTransport
@@ -51,7 +51,6 @@ class Mux:
 
     Attributes:
         links: The links by key.
-        rejected: Number of payloads that were for no link here, or malformed.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class Mux:
         self._everybody = everybody
         self._emptied = emptied
         self.links: dict[bytes, MqttLink] = {}
-        self.rejected = 0
         #: Links with data to send and credit for it; links that must send credit to the other end.
         self._ready: dict[MqttLink, None] = {}
         self._owing: dict[MqttLink, None] = {}
@@ -204,12 +202,10 @@ class Mux:
     def came(self, client: str, payload: Payload) -> None:
         """Dispatch a payload of one link, from that client or to it."""
         link = self.links.get(payload.link)
-        if link is None or link.client != client or link.transport is None:
-            self.rejected += 1
-        elif payload.kind in (Kind.BYTES, Kind.CREDIT, Kind.CLOSE):
+        if link is None or link.client != client:
+            return
+        if payload.kind in (Kind.BYTES, Kind.CREDIT, Kind.CLOSE):
             self._came(link, payload.kind, payload.number, payload.allowed, [payload.data])
-        else:
-            self.rejected += 1
 
     def came_shared(self, payload: Payload) -> None:
         """Dispatch a payload shared by several links to those of them that are here."""
@@ -223,11 +219,11 @@ class Mux:
         flow, transport = link.flow, link.transport
         if transport is None:
             return
-        judgement = flow.judge(number)
-        if judgement is Judgement.DOUBLED:
+        missing = flow.missing(number)
+        if missing < 0:
             return
-        if judgement is Judgement.MISSED:
-            lost = PeerLost(None, f"{number - flow.received} payloads of it were lost at the MQTT broker")
+        if missing:
+            lost = PeerLost(None, f"{missing} payloads of it were lost at the MQTT broker")
             self.end(link, lost, tell=True)
             return
         if kind is Kind.CLOSE:
