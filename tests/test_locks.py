@@ -86,7 +86,7 @@ with QueueNode(port=0) as node, QueueNode() as sender, connect("memory://shared"
 
 
 def test_a_signal_handler_does_not_wait_for_its_thread() -> None:
-    """What waits for the loop is refused in a handler whose thread holds a lock of the loop; what does not wait works."""
+    """Waiting for the loop is refused in a handler whose thread holds a lock of the loop; other calls work."""
     done = run_program(HANDLED)
     assert done.returncode == 0, done.stderr
     refused, received, ended = done.stdout.splitlines()

@@ -63,7 +63,7 @@ async def test_all_are_closed() -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("error", [StopIteration(7), SystemExit(7), KeyboardInterrupt(7), GeneratorExit(7)])
 async def test_futures_of_threads_end(error: BaseException) -> None:
-    """What a thread raised that no future of a loop can raise is raised by another error, before and during the wait."""
+    """An exception of a thread that no future of a loop can raise is raised as another error, before and during the wait."""
     for ended in (True, False):
         future: Future[int] = Future()
         waiting = asyncio.ensure_future(of_thread(future))

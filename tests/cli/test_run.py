@@ -392,7 +392,7 @@ def test_apps_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_status_of_a_worker(tmp_path: Path) -> None:
-    """What a worker wrote last is there for another process; a long text is cut."""
+    """The last status of a worker is there for another process; a long text is cut."""
     path = tmp_path / "status"
     Status.create(path)
     assert Status.read(path) == (0, 0, "")

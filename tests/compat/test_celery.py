@@ -186,7 +186,7 @@ def test_bindings_are_shared(hub_url: str) -> None:
 
 
 def test_messages_go_back_in_their_order(hub_url: str) -> None:
-    """What a connection has taken, handed out or not, is there for others in the old order once it is closed."""
+    """Tasks that a connection has taken, handed out or not, are there for others in the old order once it is closed."""
     with kombu.Connection(hub_url) as connection:
         queue = connection.SimpleQueue("work")
         for number in range(6):
@@ -374,7 +374,7 @@ def test_results_ahead_that_nobody_reads_are_bounded(app: Any, monkeypatch: pyte
 
 
 def test_results_ahead_of_a_connection_that_was_closed(app: Any) -> None:
-    """What came over a connection is gone with it, and a result that is forgotten is not what came before."""
+    """Messages of a connection are gone with it, and a forgotten result is not an earlier one."""
     results = sent(app, 20)
     for result in results:
         app.backend.store_result(result.id, 5, "SUCCESS")

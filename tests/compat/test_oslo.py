@@ -103,7 +103,7 @@ class Refusal(Exception):  # noqa: N818  # a name of its own
 
 
 class Endpoint:
-    """What the servers of these tests do."""
+    """The servers of these tests."""
 
     def __init__(self) -> None:
         self.begun = SimpleQueue[str]()

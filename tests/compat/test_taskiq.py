@@ -44,7 +44,7 @@ async def next_of(messages: Any) -> AckableMessage:
 
 
 def test_kick_and_listen(tmp_path: Path) -> None:
-    """What is kicked is listened to, byte for byte; it is gone once it is acknowledged, and not before."""
+    """A kicked message is received byte for byte, and is gone once it is acknowledged, not before."""
 
     async def test(url: str) -> None:
         broker = RedpollBroker(url)

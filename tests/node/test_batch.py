@@ -372,7 +372,7 @@ async def test_what_is_sent_beside_a_stream_is_not_counted_in_it() -> None:
 
 @pytest.mark.asyncio
 async def test_what_is_sent_beside_a_stream_is_in_order_and_within_the_window() -> None:
-    """What making the messages of a stream sends to the same peer is handled in the order of all, a window at a time."""
+    """Messages that a stream's own generator sends to the same peer are handled in order, a window at a time."""
     inbox = Inbox(hold=True)
     async with make(inbox, window=64) as server, make(timeout=None) as client:
         beside: list[asyncio.Future[None]] = []

@@ -136,7 +136,7 @@ def test_output_taken_at_the_end_of_a_run_is_not_counted_as_waiting() -> None:
 
 
 def test_what_makes_the_messages_may_send() -> None:
-    """What a generator itself sends to the same peer waits, and ends the run: it comes before the next message."""
+    """Messages that a generator itself sends to the same peer end the run: they come before the next one."""
     link = add_link(make_peer(), announced=announcement(window=4))
     peer = peer_of(link)
     messages = many(4)

@@ -208,7 +208,7 @@ def test_what_was_in_flight_comes_first_and_in_order() -> None:
 
 
 def counts(link: Link[Peer]) -> tuple[int, int, list[int]]:
-    """How many messages were resent and how many were sent first in the output, and the numbers of its pings."""
+    """Return the numbers of resent and of new messages in the output, and the numbers of its pings."""
     found = kinds(link)
     again = sum(kind == REQ_ACK | RETRY for kind, _ in found)
     return again, sum(kind == REQ_ACK for kind, _ in found), [serial for kind, serial in found if kind == PING]
@@ -250,7 +250,7 @@ def test_resending_goes_in_growing_steps() -> None:
 
 
 def test_a_step_has_arrived_when_its_last_message_has_ended() -> None:
-    """What is resent goes on without the answer to a ping: an end that could not write may have dropped that ping."""
+    """Resending continues without the answer to a ping: an end that could not write may have dropped that ping."""
     peer = patient()
     sendings = [Sent() for _ in range(16)]
     submit(peer, *sendings)

@@ -1,4 +1,4 @@
-"""What all connections have, and the one to the same wiring."""
+"""All connections, and the one to the same wiring."""
 
 from __future__ import annotations
 

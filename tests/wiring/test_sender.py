@@ -30,7 +30,7 @@ def sent(sender: Sender) -> list[tuple[int, list[bytes]]]:
 
 
 def test_room_is_the_sum() -> None:
-    """What is accepted is bounded by the limits of both ends together, and by the exchange's alone while there is one end."""
+    """Acceptance is bounded by the limits of both ends together, and by the exchange's alone while there is one end."""
     sender = Sender(Limits(messages=3), AtLimit.WAIT)
     assert sender.room()[0] == 3
     sender.open(Limits(messages=2), None, None)
@@ -73,7 +73,7 @@ def test_bytes() -> None:
     ("at_limit", "left"), [(AtLimit.DROP_NEW, [(0, [b"0", b"1"])]), (AtLimit.DROP_OLD, [(3, [b"3", b"4"])])]
 )
 def test_drop(at_limit: AtLimit, left: list[tuple[int, list[bytes]]]) -> None:
-    """What is dropped takes a number, so that the other end sees how many are missing; the rest keeps its own."""
+    """A dropped message takes a number, so that the other end sees how many are missing; the rest keeps its own."""
     sender = Sender(Limits(messages=2), at_limit)
     assert [sender.accept(batch(number)) for number in range(5)] == [0, 0, 1, 1, 1]
     sender.open(NO_LIMIT, None, None)
@@ -119,7 +119,7 @@ def test_joined_and_cut() -> None:
 
 
 def test_credit_is_checked() -> None:
-    """What was not sent cannot have been taken; what was told before changes nothing."""
+    """Unsent messages cannot have been taken; repeated numbers change nothing."""
     sender = opened()
     sender.accept(batch(0, 1))
     sent(sender)
@@ -154,7 +154,7 @@ def test_anew() -> None:
 
 
 def test_withdrawn() -> None:
-    """What is taken back was never accepted; what is given up was dropped."""
+    """Messages that are taken back were never accepted; those that are given up were dropped."""
     sender = opened(window=Limits(messages=1))
     sender.accept(batch(0, 1, 2))
     sent(sender)

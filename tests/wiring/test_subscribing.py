@@ -1,4 +1,4 @@
-"""How queues join an exchange."""
+"""Subscriptions of queues to an exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for the same thing; and of many that begin at once so many do in each turn of the loop."""
+"""Waiters for the same thing; and of many that begin at once, a bounded number in each turn of the loop."""
 
 from __future__ import annotations
 

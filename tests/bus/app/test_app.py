@@ -23,14 +23,14 @@ pytestmark = pytest.mark.asyncio
 
 
 class Pool:
-    """What a lifespan yields."""
+    """A value that a lifespan yields."""
 
     def __init__(self) -> None:
         self.rows: list[str] = []
 
 
 class Cache:
-    """What another one yields."""
+    """A value that another one yields."""
 
 
 @dataclass
@@ -258,7 +258,7 @@ async def test_nothing_is_received_while_handlers_finish(redpoll_app: AppFactory
 
 
 async def test_the_lifespan_gives_by_annotation(redpoll_app: AppFactory) -> None:
-    """What the lifespan yields is given to handlers by its class, is left behind the last message, and is not sent."""
+    """The value of the lifespan is given to handlers by its class, is left behind the last message, and is not sent."""
     seen: list[str] = []
 
     @asynccontextmanager
@@ -548,7 +548,7 @@ async def test_queues_that_are_worked_on() -> None:
     ],
 )
 async def test_wrong_decorators(decorate: Any, text: str) -> None:
-    """What cannot be is told where the function is decorated."""
+    """Impossible options are refused where the function is decorated."""
     with pytest.raises(ConfigError, match=text):
         decorate(App())
 

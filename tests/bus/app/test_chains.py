@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio
 
 @dataclass
 class Picture:
-    """What goes through a pipeline."""
+    """A value that passes a pipeline."""
 
     name: str
     width: int

@@ -299,7 +299,7 @@ def test_types_that_cannot_be_sent() -> None:
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What MessagePack carries is passed on as it is; an annotation that needs more is an error that names the extra."""
+    """Values that MessagePack carries pass unchanged; an annotation that needs more is an error that names the extra."""
     monkeypatch.setattr(shapes, "msgspec", None)
 
     def plain(a: int, b: list[dict[str, Any]] | None = None, *, c: bytes = b"") -> str: ...  # type: ignore[empty-body]

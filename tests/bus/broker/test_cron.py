@@ -103,7 +103,7 @@ def test_time_zones(cron: str, after: str, times: list[str]) -> None:
 
 @pytest.mark.parametrize("zone", ["", "Nowhere/Town", "../etc/passwd", "/etc/localtime", 3])
 def test_zones_that_are_none(zone: Any) -> None:
-    """What is no name of a zone is refused."""
+    """Unknown names of zones are refused."""
     with pytest.raises(ConfigError, match="zone"):
         next_time("0 3 * * *", 0.0, zone)
 

@@ -37,7 +37,7 @@ def submit(desk: Desk, *steps: Any, dedup: str | None = None, timeout: float | N
 
 
 def given(desk: Desk, number: int) -> list[Any]:
-    """What a task is given: the payloads of the outcomes of those before it."""
+    """The input of a task: the payloads of the outcomes of those before it."""
     task = desk.broker.tasks.found[number]
     found = [desk.broker.tasks.results.find(each, desk.now) for each in task.more.after]
     return [each.payload if isinstance(each, Ended) else each for each in found]
@@ -111,7 +111,7 @@ def test_a_queue_that_is_emptied(how: str) -> None:
 
 
 def test_results_are_held_beyond_their_limits() -> None:
-    """What a task is to be given outlives the time and the bytes of outcomes; it is forgotten when that has ended."""
+    """The input of a task outlives the time and the bytes of outcomes; it is forgotten when that has ended."""
     desk = Desk(Limits(results_time=10.0, results_bytes=4 * CHARGE), journal=True)
     worker, other = desk.consume("w"), desk.consume("v")
     first, last = submit(desk, ("a",), ("b", 0))
@@ -172,7 +172,7 @@ def test_a_dead_letter_is_redriven_with_what_it_was_given() -> None:
 
 
 def test_a_restart_changes_nothing() -> None:
-    """What waits goes on to wait for those that have not ended; what does not, is ready; each has what it is given."""
+    """Tasks wait for those that have not ended, others are ready, and each has its input."""
     desk, log = Desk(journal=True), list[Write]()
     worker = desk.consume("w", 2)
     numbers = submit(desk, ("a",), ("b",), ("c", 0, 1), ("d", 0), ("e", 2, 3))

@@ -154,7 +154,7 @@ def wait(storm: Storm, chance: random.Random) -> None:
 
 
 class Calculator:
-    """What is called."""
+    """The called object."""
 
     def __init__(self, bus: BlockingBus) -> None:
         self.bus = bus

@@ -1,4 +1,4 @@
-"""What a user of AiiDA does, one step each time it is started: ``python program.py PROFILE STEP ARGUMENT…``; prints JSON."""
+"""A user of AiiDA, one step each time it is started: ``python program.py PROFILE STEP ARGUMENT…``; prints JSON."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ URL = os.environ["REDPOLL_COMPAT_URL"]
 
 
 class Threads(RmqThreadCommunicator):
-    """What 0.5.3 named otherwise; and the URL of the engine, in place of that of RabbitMQ."""
+    """Names that differ in 0.5.3; and the URL of the engine, in place of that of RabbitMQ."""
 
     stop = RmqThreadCommunicator.close
 
@@ -38,7 +38,7 @@ class Threads(RmqThreadCommunicator):
 
 
 class Publisher(RmqTaskPublisher):
-    """What 0.5.3 named otherwise."""
+    """Names that differ in 0.5.3."""
 
     def __init__(self, connection: Any, task_queue_name: str, **options: Any) -> None:
         super().__init__(connection, queue_name=task_queue_name, **options)

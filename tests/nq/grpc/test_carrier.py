@@ -267,7 +267,7 @@ async def test_cancelled_while_it_dials() -> None:
 
 
 async def test_a_dialling_that_is_given_up_ends_before_its_loop_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for the end waits for gRPC's own tasks too, however long: what they left would stay, with its sockets."""
+    """The end waits for gRPC's own tasks too, however long: objects that they leave would stay, with their sockets."""
     monkeypatch.setattr(carriers, "_ENDING", 0.0)  # as if the process stood still for all that time
     carrier = GrpcCarrier(nq.CommunicatorOptions())
     loop = asyncio.get_running_loop()

@@ -171,7 +171,7 @@ async def test_what_comes_while_tasks_go_back() -> None:
 
 @pytest.mark.asyncio
 async def test_giving_back_ends() -> None:
-    """What arrives behind the answer to what went back is begun, though what arrived before it is on its way back still."""
+    """A task behind the answer to those that went back is begun, though earlier ones are still on their way back."""
     loop = asyncio.get_running_loop()
     answers: list[asyncio.Future[None]] = []
     begun: list[int] = []

@@ -576,7 +576,7 @@ async def test_operations_at_a_hub_that_is_frozen_end(monkeypatch: pytest.Monkey
 
 @pytest.mark.asyncio
 async def test_timeouts_of_lost_links_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits over many losses of the link has one timeout, and a loss costs no look at all of them for each."""
+    """A request that waits over many losses of the link has one timeout, and a loss costs no look at all for each."""
     monkeypatch.setattr(asking, "_TIMEOUTS", 4)
     looks = 0
     sort = heapq.heapify

@@ -99,7 +99,7 @@ async def test_nothing_is_sent_ahead_with_a_short_grace(grace: float, sent: int)
 
 @pytest.mark.asyncio
 async def test_what_was_handed_out_comes_before_the_answer_that_tasks_are_back() -> None:
-    """What a hub sent ahead before it took tasks back goes back too: a worker knows it by that, and keeps the order."""
+    """Tasks that a hub sent ahead before it took tasks back go back too: a worker knows it by that, and keeps the order."""
     with running() as hub:
         client = Client(hub)
         async with client.node:
