@@ -34,6 +34,13 @@ def handover_of(loop: Loop) -> Handover:
     return Handover(loop)  # type: ignore[arg-type]
 
 
+def begun(handover: Handover, function: Callable[[], Any]) -> Call:
+    """Begin a call, and return its future."""
+    call = Call(handover)
+    handover.begin(call, function)
+    return call
+
+
 def test_a_burst_wakes_the_loop_once() -> None:
     """However many calls wait, the loop is woken for the first alone; after its turn the next wakes it again."""
     loop, done = Loop(), list[int]()
@@ -78,7 +85,7 @@ async def _at_once() -> str:
 async def test_a_coroutine_begins_with_its_call() -> None:
     """From Python 3.12 on a coroutine begins as its call is made, not a turn later; one that ends at once is done then."""
     handover = Handover(asyncio.get_running_loop())
-    call = handover.submit(_at_once)
+    call = begun(handover, _at_once)
     handover._run()
     assert call.done() is (sys.version_info >= (3, 12))
     assert await asyncio.wrap_future(call) == "done"
@@ -124,9 +131,9 @@ def test_the_end_fails_coroutines() -> None:
 
     async def begin() -> list[Call]:
         handover = Handover(asyncio.get_running_loop())
-        calls = [handover.submit(for_ever)]
+        calls = [begun(handover, for_ever)]
         await asyncio.sleep(0)
-        calls.append(handover.submit(for_ever))
+        calls.append(begun(handover, for_ever))
         handover.close()
         return calls
 

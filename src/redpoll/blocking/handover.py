@@ -114,27 +114,25 @@ class Handover:
         """Wait until all calls posted before have been made."""
         self.run(_nothing)
 
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+    def run(self, function: Callable[..., Any], *args: Any, limit: float | None = None) -> Any:
         """Call a function on the loop, await its result if that is a coroutine, and wait for the outcome.
 
         Ctrl-C during the wait cancels the coroutine, and is raised when that has ended. A second Ctrl-C is raised at once.
 
+        Args:
+            function: The function.
+            *args: Its arguments.
+            limit: Seconds, since a callback may block the loop; None is no limit.
+
         Raises:
             UsageError: See `check_blocking`.
             Closed: The loop has ended.
-        """
-        return self.run_within(None, function, *args)
-
-    def run_within(self, limit: float | None, function: Callable[..., Any], *args: Any) -> Any:
-        """Same as `run`, with a limit in seconds, since a callback may block the loop.
-
-        Raises:
             TimeoutError: It has not ended in time; it continues.
         """
         return self.wait_for(Call(self), limit, function, *args)
 
     def wait_for(self, call: Call, limit: float | None, function: Callable[..., Any], *args: Any) -> Any:
-        """Same as `run_within`, with a given `Call`, which may undo a result that was not delivered."""
+        """Same as `run`, with a given `Call`, which may undo a result that was not delivered."""
         self.check_blocking()
         try:
             self.post(self._begin, (call, function, args), call)
@@ -147,12 +145,6 @@ class Handover:
                 start_new_thread(self.post, (call.stop,))
                 call.wait()
             raise
-
-    def submit(self, function: Callable[..., Any], *args: Any) -> Call:
-        """Same as `run`, but return the future instead of waiting."""
-        call = Call(self)
-        self.begin(call, function, *args)
-        return call
 
     def begin(self, call: Call, function: Callable[..., Any], *args: Any) -> None:
         """Same as `wait_for` without waiting for the result; waits while `BACKLOG` calls wait."""

@@ -111,7 +111,7 @@ class LoopThread:
             self.handover.post(self._begin_to_see_off, (resident, ending))
             return False
         try:
-            self.handover.run_within(seconds, self._see_off, resident, ending)
+            self.handover.run(self._see_off, resident, ending, limit=seconds)
         except Closed:  # the loop has ended, and the resident with it
             pass
         except TimeoutError:
@@ -160,7 +160,7 @@ class LoopThread:
 
     def _is_blocked(self) -> bool:
         try:
-            self.handover.run_within(_BLOCKED, _nothing)
+            self.handover.run(_nothing, limit=_BLOCKED)
         except TimeoutError:
             return True
         except Closed:

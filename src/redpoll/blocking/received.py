@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
+from redpoll.blocking.handover import Call
 from redpoll.errors import Abandoned
 from redpoll.locks import new_lock
 from redpoll.node import Received as NodeReceived
@@ -82,7 +83,9 @@ class ReceivedMessage(NodeReceived[DataT]):
             sender that did not use `request`, as `send` does. An error that is not looked at is not reported.
         """
         keeper = self.link.connection.keeper
-        return keeper.node.handover.submit(keeper.completion.respond, self, data, header)  # type: ignore[no-any-return]
+        call = Call(keeper.node.handover)
+        keeper.node.handover.begin(call, keeper.completion.respond, self, data, header)
+        return call
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

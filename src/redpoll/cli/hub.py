@@ -15,7 +15,7 @@ from redpoll.errors import UsageError
 from . import runtime
 from .bus import Desk, on_bus
 from .codes import ExitCode
-from .options import CaOption, JsonOption, PlainOption, QuietOption, TlsOption, UntilEofOption, encryption_options
+from .options import JsonOption, QuietOption, Shared, UntilEofOption, node_command
 from .output import Output, counted
 from .runtime import Stop
 from .serving import serving
@@ -25,7 +25,9 @@ __all__ = ["HUB", "hub"]
 _HOST = "127.0.0.1"
 
 
+@node_command
 def hub(
+    shared: Shared,
     context: typer.Context,
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="Folder of the hub; created if missing.")
@@ -49,11 +51,6 @@ def hub(
     no_tokens: Annotated[
         bool, typer.Option("--no-tokens", help="Allow every client everything, also off loopback.")
     ] = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Keep queues and subjects for programs that connect to redpoll://HOST:PORT, on disk.
 
@@ -66,12 +63,10 @@ def hub(
         return
     if data is None:
         raise UsageError("a hub needs a folder", "give --data DIR")
-    output = Output(json=json, quiet=quiet)
     if tokens is not None and no_tokens:
         raise UsageError("--tokens and --no-tokens contradict each other", "omit one of them")
-    config = Config(**encryption_options(plain=plain, tls=tls, ca=ca))
-    made = Hub(data, port, host, tokens=False if no_tokens else tokens, config=config)
-    runtime.run(lambda stop: _serve(made, stop, output, until_eof=until_eof), output)
+    made = Hub(data, port, host, tokens=False if no_tokens else tokens, config=Config(**shared.encryption))
+    runtime.run(lambda stop: _serve(made, stop, shared.output, until_eof=until_eof), shared.output)
 
 
 async def _serve(made: Hub, stop: Stop, output: Output, *, until_eof: bool) -> ExitCode:

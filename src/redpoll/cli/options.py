@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -41,6 +41,8 @@ __all__ = [
     "peer_address",
     "seconds",
 ]
+
+ResultT = TypeVar("ResultT")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON objects, one per line, on standard output.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
@@ -165,7 +167,7 @@ def command(
     return run
 
 
-def node_command(work: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+def node_command(work: Callable[..., ResultT]) -> Callable[..., ResultT]:
     """Make a command of a function whose first parameter is a `Shared`."""
     return command(work, Shared.of, lambda shared, own: work(shared, **own))
 
