@@ -990,6 +990,22 @@ async def test_what_cannot_be_joined_is_refused() -> None:
     await Bridge("memory://", "memory://").close()
 
 
+async def test_closing_that_is_cancelled_while_it_ends() -> None:
+    """A bridge whose closing is cancelled, while it waits for what it sends at the end, closes both sides."""
+    one, other = redpoll.connect("memory://"), redpoll.connect("memory://")
+    bridge = await Bridge(one, other).__aenter__()
+    errand = asyncio.ensure_future(asyncio.Event().wait())
+    bridge.errands.add(errand)  # type: ignore[arg-type]
+    closing = asyncio.ensure_future(bridge.close())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    closing.cancel()
+    await asyncio.wait([closing])
+    errand.cancel()
+    assert [one.state, other.state] == [EngineState.CLOSED] * 2
+
+
 async def test_a_side_that_is_closed_ends_the_bridge() -> None:
     """A bridge one of whose buses was closed under it says so to whoever waits for its end."""
     async with sides() as joined:

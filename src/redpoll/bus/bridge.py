@@ -203,10 +203,13 @@ class Bridge:
             jobs = self._jobs()
             for job in jobs:
                 job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
-            if self.errands:
-                await asyncio.wait(self.errands, timeout=1.0)
-            await close_all(each.close() for each in self._buses)
+            try:
+                await asyncio.gather(*jobs, return_exceptions=True)
+                if self.errands:
+                    await asyncio.wait(self.errands, timeout=1.0)
+            finally:
+                # Also where it is cancelled again.
+                await close_all(each.close() for each in self._buses)
 
     def _jobs(self) -> list[asyncio.Task[None]]:
         return [job.task for flows in self._flows.values() for flow in flows for job in flow.jobs]
