@@ -14,7 +14,7 @@ import pytest
 import redpoll
 import redpoll.bus
 from redpoll.bus.engines.hub.server import HubServer
-from redpoll.bus.engines.hub.store import MemoryStore
+from tests.bus.engines.hub.memory_store import MemoryStore
 from tests.bus.patterns import Server, bus_in_virtual_time
 
 pytestmark = pytest.mark.asyncio

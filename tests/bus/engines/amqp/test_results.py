@@ -16,11 +16,11 @@ from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.amqp import messages as m
 from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.publishing import Sending
-from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.errors import ConfigError, DeadLettered, TaskCancelled, TaskExpired, Unsupported
 from redpoll.testing.conformance.frame import Recorder
 from tests.bus.engines.amqp.support import BRIEF, PATIENCE, Way, elapse, until, within
 from tests.bus.engines.amqp.workers import Worker
+from tests.bus.engines.hub.memory_store import MemoryStore
 from tests.bus.engines.hub.support import Running, running
 from tests.rabbitmq import Broker
 

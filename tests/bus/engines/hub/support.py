@@ -12,7 +12,8 @@ from redpoll import Config
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import Accepted, Write
 from redpoll.bus.engines.hub.server import HubServer
-from redpoll.bus.engines.hub.store import MemoryStore, Store
+from redpoll.bus.engines.hub.store import Store
+from tests.bus.engines.hub.memory_store import MemoryStore
 
 
 async def everything(store: Store) -> list[Write]:

@@ -16,9 +16,9 @@ from redpoll import ConfigError
 from redpoll.bus import Handle, Task
 from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub import handles, pace
-from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
 from redpoll.testing import FaultProxy
+from tests.bus.engines.hub.memory_store import MemoryStore
 from tests.bus.engines.hub.support import Running, running
 from tests.node.support import PATIENCE, until
 

@@ -25,13 +25,13 @@ from redpoll.bus.engines.hub import asking, member
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.engines.hub.server import HubServer
-from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.rpc import server
 from redpoll.bus.state import EngineState
 from redpoll.errors import CallTimeout, Closed, Expired, NotConfirmed, PeerLost, TaskError, TaskExpired, UsageError
 from redpoll.node.door import Peer
 from redpoll.testing import FaultProxy
+from tests.bus.engines.hub.memory_store import MemoryStore
 from tests.bus.engines.hub.support import Running, running
 from tests.node.support import PATIENCE, elapse, turns, until
 from tests.ports import free_port

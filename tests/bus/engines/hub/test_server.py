@@ -22,10 +22,10 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.disk import DiskStore
 from redpoll.bus.engines.hub.handles import packed
 from redpoll.bus.engines.hub.server import HubServer
-from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.envelope import Envelope
 from redpoll.errors import BusError, StoreError
 from redpoll.wire.handshake import Handshake
+from tests.bus.engines.hub.memory_store import MemoryStore
 from tests.bus.engines.hub.support import Running, running
 from tests.bus.engines.hub.test_hub import HELLO, body
 from tests.node.support import PATIENCE, elapse, turns, until

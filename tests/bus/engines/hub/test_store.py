@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redpoll.bus.broker.outputs import Deleted, Forgotten, Write
-from redpoll.bus.engines.hub.store import MemoryStore
+from tests.bus.engines.hub.memory_store import MemoryStore
 
 
 @pytest.mark.asyncio
