@@ -76,9 +76,8 @@ class _Ahead:
         if event.subject in self._left and is_ready(event):
             self._left.discard(event.subject)
             if len(event.envelope.body) <= _SMALL:
-                if len(self.found) >= _AHEAD:
-                    for subject in tuple(self.found)[: _AHEAD // 4]:
-                        self.found.pop(subject, None)
+                if len(self.found) >= _AHEAD:  # of tasks that nobody waits for, most likely
+                    self.found.clear()
                 self.found[event.subject] = event
 
     async def watch(self, side: LoopSide, subjects: list[str], sink: EventSink) -> list[Subscription]:

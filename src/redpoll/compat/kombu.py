@@ -458,7 +458,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # it has no types
         self._active_queues.remove(self._tag_to_queue.pop(consumer_tag))
         if not self._home._is_inherited:
             with suppress(RedpollError):
-                self._bus.run(_closed, taking[0])
+                self._bus.run(lambda _: taking[0].close())
             self.connection.give_back(self, consumer_tag)
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:  # noqa: ARG002
@@ -514,10 +514,6 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # it has no types
             for consumer_tag in tuple(self._taking):
                 self.basic_cancel(consumer_tag)
         super().close()
-
-
-async def _closed(_: LoopSide, consumer: LastingConsumer) -> None:
-    await consumer.close()
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]  # it has no types

@@ -9,6 +9,7 @@ The labels `priority` and `delay` (in seconds) of a task are those of `Engine.pu
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessage, TaskiqResult
@@ -83,9 +84,6 @@ class RedpollBroker(AsyncBroker):  # type: ignore[misc]  # its types are not loo
         if bus is not None:
             await bus.close()
 
-    def _entered(self) -> Bus:
-        return _entered(self._bus, "broker")
-
     async def kick(self, message: BrokerMessage) -> None:
         """Submit a task; it is in the queue when this returns, as surely as the engine can confirm that.
 
@@ -93,7 +91,7 @@ class RedpollBroker(AsyncBroker):  # type: ignore[misc]  # its types are not loo
             NotSent: It was not taken.
             NotConfirmed: It may have been taken.
         """
-        await self._entered().engine.publish(
+        await _entered(self._bus, "broker").engine.publish(
             Envelope("raw", message.message, {"id": message.task_id, "name": message.task_name}),
             queue=self.queue.name,
             priority=int(message.labels.get("priority", 0)),
@@ -103,7 +101,7 @@ class RedpollBroker(AsyncBroker):  # type: ignore[misc]  # its types are not loo
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Yield the tasks of the queue as they come."""
-        engine = self._entered().engine
+        engine = _entered(self._bus, "broker").engine
 
         async def begin() -> Any:
             await engine.declare(self.queue)
@@ -112,17 +110,14 @@ class RedpollBroker(AsyncBroker):  # type: ignore[misc]  # its types are not loo
         consumer = await LastingConsumer(engine.clock, self.queue.name, begin).open(sink=False)
         try:
             async for delivery in consumer:
-                yield AckableMessage(data=bytes(delivery.envelope.body), ack=_acknowledgement(delivery))
+                yield AckableMessage(data=bytes(delivery.envelope.body), ack=partial(_acknowledge, delivery))
         finally:
             await consumer.close()
 
 
-def _acknowledgement(delivery: Delivery) -> Callable[[], Any]:
-    async def acknowledge() -> None:
-        # Not awaited: it is confirmed in its time, and presented again after a reconnect.
-        delivery.ack()
-
-    return acknowledge
+def _acknowledge(delivery: Delivery) -> None:
+    # Not awaited: it is confirmed in its time, and presented again after a reconnect.
+    delivery.ack()
 
 
 class RedpollResultBackend(AsyncResultBackend[ResultT]):  # type: ignore[misc]  # its types are not looked at

@@ -179,7 +179,7 @@ class RmqCommunicator:
     async def task_queue(
         self,
         queue_name: str,
-        prefetch_size: int = defaults.TASK_PREFETCH_SIZE,
+        prefetch_size: int = defaults.TASK_PREFETCH_SIZE,  # noqa: ARG002
         prefetch_count: int = defaults.TASK_PREFETCH_COUNT,
     ) -> RmqTaskQueue:
         """Return another queue of tasks, which is declared. It is closed with this.
@@ -188,13 +188,8 @@ class RmqCommunicator:
             RuntimeError: It is not connected.
         """
         self._connection.engine  # noqa: B018  # raises
-        queue = RmqTaskQueue(
-            self._connection,
-            queue_name=queue_name,
-            prefetch_size=prefetch_size,
-            prefetch_count=prefetch_count,
-            **self._of_queues,
-        )
+        options = {**self._of_queues, "prefetch_count": prefetch_count}
+        queue = RmqTaskQueue(self._connection, queue_name=queue_name, **options)
         queue.subscriber.call, queue.subscriber.face = self.call, self.face
         await queue.connect()
         self._queues.append(queue)

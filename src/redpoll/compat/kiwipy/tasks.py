@@ -477,18 +477,11 @@ class RmqTaskQueue:
         connection: Connection,
         exchange_name: str = defaults.MESSAGE_EXCHANGE,
         queue_name: str = defaults.TASK_QUEUE,
-        decoder: Callable[[bytes], Any] = defaults.DECODER,
-        encoder: Callable[[Any], Any] = defaults.ENCODER,
-        exchange_params: object = None,  # noqa: ARG002  # kiwiPy's
-        prefetch_size: int = defaults.TASK_PREFETCH_SIZE,  # noqa: ARG002
-        prefetch_count: int = defaults.TASK_PREFETCH_COUNT,
-        testing_mode: bool = False,
+        **options: Any,
     ) -> None:
-        common: dict[str, Any] = {"decoder": decoder, "encoder": encoder, "testing_mode": testing_mode}
-        self.publisher = RmqTaskPublisher(connection, queue_name, exchange_name, **common)
-        self.subscriber = RmqTaskSubscriber(
-            connection, exchange_name, queue_name, prefetch_count=prefetch_count, **common
-        )
+        self.subscriber = RmqTaskSubscriber(connection, exchange_name, queue_name, **options)
+        sends = {name: value for name, value in options.items() if not name.startswith("prefetch_")}
+        self.publisher = RmqTaskPublisher(connection, queue_name, exchange_name, **sends)
         self.task_send = self.publisher.task_send
         self.add_task_subscriber = self.subscriber.add_task_subscriber
         self.remove_task_subscriber = self.subscriber.remove_task_subscriber

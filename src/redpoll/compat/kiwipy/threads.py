@@ -112,14 +112,9 @@ class RmqThreadCommunicator(kiwipy.Communicator):  # type: ignore[misc]  # it ha
         self._loop = communicator.loop
 
     @classmethod
-    def connect(
-        cls,
-        connection_params: str | Mapping[str, Any] | None = None,
-        connection_factory: object = None,
-        **options: Any,
-    ) -> RmqThreadCommunicator:
+    def connect(cls, *args: Any, **options: Any) -> RmqThreadCommunicator:
         """Return a connected communicator. The arguments are those of the class."""
-        return cls(connection_params, connection_factory, **options)
+        return cls(*args, **options)
 
     async def _call(self, subscriber: Callable[..., Any], *args: Any) -> Any:
         if is_async(subscriber):
@@ -315,11 +310,9 @@ class RmqThreadIncomingTask:
             self._wait(self._task.end, outcome)
 
 
-def connect(
-    connection_params: str | Mapping[str, Any] | None = None, connection_factory: object = None, **options: Any
-) -> RmqThreadCommunicator:
+def connect(*args: Any, **options: Any) -> RmqThreadCommunicator:
     """Return a connected communicator for threads, which is used as a context manager, or closed by `close`.
 
     The arguments are those of `RmqThreadCommunicator`.
     """
-    return RmqThreadCommunicator(connection_params, connection_factory, **options)
+    return RmqThreadCommunicator(*args, **options)
