@@ -161,8 +161,7 @@ class Admin:
             task.queue = target
             target.count += 1
             target.bytes += task.size
-            if self._out.writes is not None and task.flags & DURABLE:
-                self._out.writes.append(Moved(task.id, target.spec.name))
+            self._out.write(task.flags & DURABLE, Moved(task.id, target.spec.name))
             target.add(task)
         if source.parked:
             self._tasks.admit(source, now)

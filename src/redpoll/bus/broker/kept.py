@@ -162,13 +162,11 @@ class Kept:
     def add(self, subject: str, limit: int, payload: Any, size: int) -> None:
         """Keep an event as the newest of its subject, and no more of them than `limit`."""
         self.restore(subject, (*self._events.get(subject, ()), (payload, size))[-limit:])
-        if self._out.writes is not None:
-            self._out.writes.append(outputs.Kept(subject, limit, self._events.get(subject, ())))
+        self._out.write(True, outputs.Kept(subject, limit, self._events.get(subject, ())))
         while len(self._events) > self._subjects or self.bytes > self._limit:
             oldest, events = self._events.popitem(last=False)
             self.bytes -= _size(events)
-            if self._out.writes is not None:
-                self._out.writes.append(outputs.Kept(oldest, 0, ()))
+            self._out.write(True, outputs.Kept(oldest, 0, ()))
 
     def restore(self, subject: str, events: tuple[tuple[Any, int], ...]) -> None:
         """Set the events of a subject."""

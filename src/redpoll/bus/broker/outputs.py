@@ -286,6 +286,11 @@ class Outbox:
         self.writes = []
         return writes
 
+    def write(self, durable: object, write: Write) -> None:
+        """Add a write if there is a store, and what it is about is durable."""
+        if durable and self.writes is not None:
+            self.writes.append(write)
+
     def note(self, what: str, queue: str, task: int = 0, detail: str = "") -> None:
         """Add a note for the observers."""
         if self.observed:

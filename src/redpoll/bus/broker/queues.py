@@ -77,8 +77,7 @@ class Queues:
             queue.change(spec)
             if spec.expires != expires:
                 self._look(queue, now, spec.expires)
-            if self._out.writes is not None and spec.durable:
-                self._out.writes.append(Declared(spec, queue.paused))
+            self._out.write(spec.durable, Declared(spec, queue.paused))
             if queue.parked:
                 self._tasks.admit(queue, now)
         queue.used = now
@@ -102,8 +101,7 @@ class Queues:
         # It may be refused.
         self._bind(queue, (), spec.topics)
         self.found[spec.name] = queue
-        if self._out.writes is not None and spec.durable:
-            self._out.writes.append(Declared(spec, False))
+        self._out.write(spec.durable, Declared(spec, False))
         self._out.note("declared", spec.name)
         queue.used = now
         self._look(queue, now, spec.expires)
@@ -137,15 +135,13 @@ class Queues:
             self._work.close(consumer, now)
             if consumer.peer.present:
                 self._out.effects.append((STOPPED, consumer.peer, consumer, reason))
-        if self._out.writes is not None and queue.spec.durable:
-            self._out.writes.append(Deleted(queue.name))
+        self._out.write(queue.spec.durable, Deleted(queue.name))
         self._out.note("deleted", queue.name)
 
     def pause(self, queue: Queue, paused: bool) -> None:
         """Hand nothing out, or do so again."""
         queue.paused = paused
-        if self._out.writes is not None and queue.spec.durable:
-            self._out.writes.append(Declared(queue.spec, paused))
+        self._out.write(queue.spec.durable, Declared(queue.spec, paused))
         queue.dispatch()
 
     # -- unused queues

@@ -132,8 +132,7 @@ class Schedules:
 
     def forget(self, name: str) -> None:
         """Write that there is no schedule of that name."""
-        if self._tasks.out.writes is not None:
-            self._tasks.out.writes.append(Scheduled(name, 0.0, None))
+        self._tasks.out.write(True, Scheduled(name, 0.0, None))
 
     def fire(self, schedule: Schedule, now: float) -> None:
         """Put the task of a schedule into its queue, and plan the next one."""

@@ -513,8 +513,7 @@ class Tasks:
         task.state = GONE
         task.payload = None
         self.results.release(task.more.after)
-        if self._out.writes is not None and task.flags & DURABLE:
-            self._out.writes.append(Buried(task.id))
+        self._out.write(task.flags & DURABLE, Buried(task.id))
 
     # -- time, and room
 

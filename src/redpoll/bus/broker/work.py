@@ -215,8 +215,7 @@ class Work:
             return False
         if task.state == TAKEN:
             task.state = ACCEPTED
-            if self._out.writes is not None and task.flags & DURABLE:
-                self._out.writes.append(Accepted(task.id))
+            self._out.write(task.flags & DURABLE, Accepted(task.id))
         return True
 
     def progress(self, consumer: Consumer, token: int, payload: Any) -> bool:
@@ -254,8 +253,7 @@ class Work:
             task.state = TAKEN
             if payload is not None:
                 task.payload = payload
-                if self._out.writes is not None and task.flags & DURABLE:
-                    self._out.writes.append(Changed(task.id, payload))
+                self._out.write(task.flags & DURABLE, Changed(task.id, payload))
             if not requeue and not task.flags & CANCEL:
                 self._tasks.bury(task, now, reason or "given up by its worker")
             elif exclude:
@@ -397,8 +395,7 @@ class Work:
             return "withdrawn"
         if not task.flags & CANCEL:
             task.flags |= CANCEL
-            if self._out.writes is not None and task.flags & DURABLE:
-                self._out.writes.append(Asked(number))
+            self._out.write(task.flags & DURABLE, Asked(number))
             consumer = task.consumer
             if consumer is not None and consumer.peer.present:
                 self._out.effects.append((CANCELLED, consumer.peer, consumer, task.token, "cancelled"))
