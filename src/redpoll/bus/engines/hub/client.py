@@ -143,7 +143,7 @@ class HubEngine(HubMember):
         if ttl is not None or deadline is not None:
             limit = min(each for each in (timeout, ttl, deadline) if each is not None)
         if queue is not None:
-            future = self._ask(
+            record = (
                 p.PUBLISH,
                 queue,
                 payload,
@@ -155,26 +155,14 @@ class HubEngine(HubMember):
                 dedup,
                 keep,
                 mandatory,
-                timeout,
-                again=dedup is not None,
-                size=len(payload),
-                watcher=watcher,
-                timeout=limit,
-                # Nobody can ask for the outcome later.
-                dies=not keep and deadline is not None and deadline == limit,
             )
+            # Nobody can ask for the outcome of one that is not kept later.
+            dies = not keep and deadline is not None and deadline == limit
+            again, size = dedup is not None, len(payload)
+            future = self._ask(*record, timeout, again=again, size=size, watcher=watcher, timeout=limit, dies=dies)
         else:
-            future = self._ask(
-                p.EVENT,
-                subject,
-                payload,
-                mandatory,
-                last,
-                timeout,
-                again=False,
-                size=len(payload),
-                timeout=limit,
-            )
+            how = (mandatory, last, timeout)
+            future = self._ask(p.EVENT, subject, payload, *how, again=False, size=len(payload), timeout=limit)
         number = next(reversed(self._requests))
         receipt = HubReceipts(self, number, future, watcher is not None and not keep)
         return receipt if confirm else _sent(self.loop, receipt)

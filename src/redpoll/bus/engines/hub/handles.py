@@ -202,17 +202,8 @@ class HubDelivery(EngineDelivery):
         payload = None if meta is None else packed(self.envelope._replace(meta=meta))
         if not self._is_open:
             return FALSE
-        done = self._consumer.engine.tell_end(
-            p.REJECT,
-            self._consumer.number,
-            self.token,
-            requeue,
-            delay,
-            blame,
-            exclude,
-            printable(reason),
-            payload,
-        )
+        how = (requeue, delay, blame, exclude, printable(reason), payload)
+        done = self._consumer.engine.tell_end(p.REJECT, self._consumer.number, self.token, *how)
         self._end()
         return done
 
