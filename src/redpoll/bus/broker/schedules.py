@@ -13,7 +13,7 @@ from redpoll.bus.broker.outputs import Scheduled
 from redpoll.bus.broker.queue import Options, Peer
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.timers import Entry
-from redpoll.bus.records import check_subject
+from redpoll.bus.records import ScheduleInfo, check_subject
 from redpoll.checks import one_of, require, seconds
 from redpoll.errors import ConfigError, NoRoute, QueueFull
 
@@ -113,6 +113,12 @@ class Schedules:
             self._plan_again(schedule, now)
         else:
             self.add(schedule)
+
+    def describe(self, now: float) -> list[ScheduleInfo]:
+        """Describe all of them."""
+        same = ("name", "queue", "every", "cron", "zone", "missed")
+        found = self.found.values()
+        return [ScheduleInfo(left=each.due - now, **{name: getattr(each, name) for name in same}) for each in found]
 
     def remove(self, name: str, *, written: bool = True) -> bool:
         """Remove a schedule; return False if there is none of that name."""

@@ -228,7 +228,6 @@ class Work:
         consumer: Consumer,
         token: int,
         now: float,
-        *,
         requeue: bool = True,
         delay: float = 0.0,
         blame: bool = False,

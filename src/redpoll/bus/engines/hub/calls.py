@@ -156,14 +156,9 @@ class Calls:
     def _unschedule(self, client: Client, name: str) -> bool:  # noqa: ARG002
         return self._broker.schedules.remove(name)
 
-    def _schedules(self, client: Client) -> list[list[Any]]:
-        now, seen = time.monotonic(), set(self._queues(client))
-        found = self._broker.schedules.found.values()
-        return [
-            [each.name, each.queue, each.every, each.cron, each.due - now, each.zone, each.missed]
-            for each in found
-            if each.queue in seen
-        ]
+    def _schedules(self, client: Client) -> list[dict[str, Any]]:
+        seen = set(self._queues(client))
+        return [_plain(each) for each in self._broker.schedules.describe(time.monotonic()) if each.queue in seen]
 
     def _observe(self, client: Client, wanted: bool) -> None:
         client.observes = wanted

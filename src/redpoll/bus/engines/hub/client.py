@@ -406,8 +406,7 @@ class HubEngine(HubMember):
 
     async def schedules(self) -> list[ScheduleInfo]:
         """Return the schedules."""
-        fields = ("name", "queue", "every", "cron", "left", "zone", "missed")
-        return [ScheduleInfo(**dict(zip(fields, each, strict=True))) for each in await self._call("schedules")]
+        return [ScheduleInfo(**each) for each in await self._call("schedules")]
 
     # -- administration
 

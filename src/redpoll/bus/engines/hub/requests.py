@@ -245,24 +245,13 @@ class Requests:
         self._turns.reply(client, consumer.queue.spec.durable, request, done, late=consumer.auto and not successors)
 
     def _reject(self, client: Client, request: int, number: int, token: int, *how: Any) -> None:
-        requeue, delay, blame, exclude, reason, payload = how
-        if payload is not None:
-            check_payload(payload, self._max_body)
+        if how[-1] is not None:
+            check_payload(how[-1], self._max_body)
         consumer = client.consumers.get(number)
         if consumer is None:
             client.reply(request, False)
             return
-        done = self._broker.work.reject(
-            consumer,
-            token,
-            time.monotonic(),
-            requeue=requeue,
-            delay=delay,
-            blame=blame,
-            exclude=exclude,
-            reason=reason,
-            payload=payload,
-        )
+        done = self._broker.work.reject(consumer, token, time.monotonic(), *how)
         self._ended(client, number, consumer)
         self._turns.reply(client, consumer.queue.spec.durable, request, done)
 

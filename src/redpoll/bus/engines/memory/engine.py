@@ -224,18 +224,7 @@ class MemoryEngine(Member):
     async def schedules(self) -> list[ScheduleInfo]:
         """Return the schedules."""
         with self.turn() as (broker, now):
-            return [
-                ScheduleInfo(
-                    name=each.name,
-                    queue=each.queue,
-                    every=each.every,
-                    cron=each.cron,
-                    zone=each.zone,
-                    missed=each.missed,
-                    left=each.due - now,
-                )
-                for each in broker.schedules.found.values()
-            ]
+            return broker.schedules.describe(now)
 
     # -- publishing
 

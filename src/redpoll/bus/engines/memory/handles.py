@@ -137,17 +137,9 @@ class MemoryDelivery(EngineDelivery):
         member = consumer.member
         room = member.room
         with room.guard:
-            done = room.broker.work.reject(
-                consumer.held,
-                self._token,
-                room.now(),
-                requeue=requeue,
-                delay=delay,
-                blame=blame,
-                exclude=exclude,
-                reason=reason,
-                payload=None if meta is None else self.envelope._replace(meta=meta),
-            )
+            payload = None if meta is None else self.envelope._replace(meta=meta)
+            how = (requeue, delay, blame, exclude, reason, payload)
+            done = room.broker.work.reject(consumer.held, self._token, room.now(), *how)
             effects = member.collect()
         consumer.deliveries.pop(self._token, None)
         self._listener = None
