@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -573,14 +573,7 @@ async def test_functions_whose_arguments_cannot_be_sent_by_name() -> None:
 
 async def test_a_stream_of_values(redpoll_app: AppFactory) -> None:
     """The values of an asynchronous generator come one by one, converted; leaving the loop ends it at its server."""
-    app, ended, handled = App(), asyncio.Event(), list[str]()
-
-    class Noting(Middleware):
-        async def handle(self, work: Work, proceed: Proceed) -> Any:
-            handled.append(work.name)
-            return await proceed(work)
-
-    app.middleware.append(Noting())
+    app, ended = App(), asyncio.Event()
 
     @app.call
     async def states(names: list[str], first: int = 0) -> AsyncIterator[State]:
@@ -596,7 +589,6 @@ async def test_a_stream_of_values(redpoll_app: AppFactory) -> None:
     async with redpoll_app(app):
         ended.clear()
         assert [each async for each in states.stream(["a", "b"], first=3)] == [State("a", 3), State("b", 4)]
-        assert handled == ["app.states"]
         with pytest.raises(LookupError, match="bad"):
             assert [each async for each in states.stream(["bad"])]
         ended.clear()
@@ -605,3 +597,74 @@ async def test_a_stream_of_values(redpoll_app: AppFactory) -> None:
         await asyncio.wait_for(ended.wait(), 10)
         with pytest.raises(BadPayload, match=r"\$\.first"):
             assert [each async for each in states.stream([], first="no")]  # type: ignore[arg-type]  # wrong on purpose
+
+
+async def test_middleware_around_a_stream(redpoll_app: AppFactory) -> None:
+    """Middleware on both sides may look at a stream's values and change them, and its end reaches the generators within."""
+    seen: list[Any] = []
+
+    class Doubling(Middleware):
+        async def submit(self, work: Work, proceed: Proceed) -> Any:
+            seen.append(("submit", work.kind, work.name, work.arguments))
+            work.arguments["below"] += 1
+            return self.doubled(await proceed(work), "submit")
+
+        async def handle(self, work: Work, proceed: Proceed) -> Any:
+            seen.append(("handle", work.kind, work.name, work.arguments))
+            return self.doubled(await proceed(work), "handle")
+
+        async def doubled(self, values: AsyncGenerator[int, None], where: str) -> AsyncGenerator[int, None]:
+            try:
+                async with aclosing(values):
+                    async for each in values:
+                        yield 2 * each
+            finally:
+                seen.append((where, "ended"))
+
+    app = App(middleware=[Doubling()])
+
+    @app.call
+    async def count(below: int) -> AsyncIterator[int]:
+        try:
+            for each in range(below):
+                yield each
+        finally:
+            seen.append("ended")
+
+    async with redpoll_app(app):
+        assert [each async for each in count.stream(3)] == [0, 4, 8, 12]
+        work = ("stream", "app.count", {"below": 4})
+        assert seen == [("submit", *work), ("handle", *work), "ended", ("handle", "ended"), ("submit", "ended")]
+        seen.clear()
+        async with aclosing(count.stream(1_000)) as values:
+            assert await anext(values) == 0
+        await until(lambda: len(seen) == 5)
+        assert {"ended", ("handle", "ended"), ("submit", "ended")} <= {*seen[2:]}
+
+
+async def test_keys_and_middleware_of_map(redpoll_app: AppFactory) -> None:
+    """Each task of a map goes through the middleware and has its own key; leaving it leaves tasks of others alone."""
+    seen: list[Any] = []
+
+    class Noting(Middleware):
+        async def submit(self, work: Work, proceed: Proceed) -> Any:
+            seen.append(work.arguments)
+            return await proceed(work)
+
+    app, begun = App(middleware=[Noting()]), list[int]()
+
+    @app.task(dedup=lambda number, **_: f"key {number}")
+    async def once(number: int, more: int = 0) -> int:
+        begun.append(number)
+        return number + more
+
+    async with redpoll_app(app) as running:
+        assert [each async for each in once.map([1, 2, 1], more=5)] == [6, 7, 6]
+        assert (sorted(begun), seen[-1]) == ([1, 2], {"number": 1, "more": 5})
+        other = await once.prepare(delay=60).submit(7)
+        async with aclosing(once.map([1, 7, 8])) as results:
+            assert await anext(results) == 6
+        await running.time.advance(60)
+        assert await other.result() == 7
+        with pytest.raises(UsageError, match="one dedup key would make one task of all"):
+            await anext(once.prepare(dedup="k").map([1]))

@@ -10,7 +10,7 @@ import pytest
 import redpoll
 from redpoll import GIVEN, App, Hub, Retry
 from redpoll.bus import Task
-from redpoll.errors import ConfigError, RemoteError, TaskCancelled
+from redpoll.errors import ConfigError, RemoteError, TaskCancelled, UsageError
 from redpoll.testing.apps import AppFactory
 
 pytestmark = pytest.mark.asyncio
@@ -102,6 +102,53 @@ async def test_a_group_and_what_comes_after_it(redpoll_app: AppFactory) -> None:
         for wrong in ([], [one, one], [load]):
             with pytest.raises(ConfigError):
                 app.group(wrong)  # type: ignore[arg-type]  # wrong on purpose
+
+
+async def test_parts_of_two_apps(redpoll_app: AppFactory) -> None:
+    """Functions of apps on two buses are in no chain and no group together."""
+    one, two = App(), App("memory://two")
+
+    @one.task
+    async def load() -> int:
+        return 1
+
+    @two.task
+    async def store(number: int) -> None: ...
+
+    chain = load.chain().then(store)
+    async with redpoll_app(one):
+        with pytest.raises(UsageError, match="the app is not started"):
+            await chain.submit()
+        async with two:
+            with pytest.raises(
+                UsageError, match=r"tasks of .*memory://.* and of .*memory://.* are in one chain or group"
+            ):
+                await chain.submit()
+
+
+async def test_keys_that_a_function_makes(redpoll_app: AppFactory) -> None:
+    """A chain has no arguments to make them of, and says so; the last task has one by `prepare`, or none."""
+    app = App()
+
+    @app.task
+    async def load() -> int:
+        return 1
+
+    @app.task(dedup=lambda number: f"key {number}")
+    async def store(number: int) -> int:
+        return number
+
+    async with redpoll_app(app) as running:
+        refusal = r"tasks:store makes keys of its arguments.*prepare\(dedup="
+        with pytest.raises(UsageError, match=refusal):
+            store.chain(1)
+        with pytest.raises(UsageError, match=refusal):
+            load.chain().then(store)
+        kept = load.chain().then(store.prepare(dedup="k"))
+        assert (await kept.submit()).id == (await kept.submit()).id
+        handles = await app.group(store.prepare(dedup=None).chain(each) for each in (1, 1)).submit()
+        assert len({each.id for each in handles}) == 2
+        await running.drain()
 
 
 async def test_a_result_that_does_not_fit_the_next_function(redpoll_app: AppFactory) -> None:

@@ -392,12 +392,12 @@ class BrokerModel(RuleBasedStateMachine):
         try:
             got = self.broker.intake.submit_steps(self.boss, steps, self.now, timeout, (queues, afters))
         except UsageError:
-            assert any(queue != "memory" for queue in queues)
-            assert "memory" in queues
+            assert self.too_many(plan) or (any(queue != "memory" for queue in queues) and "memory" in queues)
             assert self.broker.tasks.last == before_all
         except (QueueFull, Expired):
             assert self.broker.tasks.last == before_all
         else:
+            assert not self.too_many(plan)
             if isinstance(got, Parked):
                 self.parked.append(got)
             elif isinstance(got, int):
@@ -407,6 +407,15 @@ class BrokerModel(RuleBasedStateMachine):
                 self.note_steps(got, queues, afters)
                 self.claims += [("confirmed", *each) for each in zip(got, queues, strict=True)]
         self.turn()
+
+    def too_many(self, plan: list[tuple[str, set[int], bool, int]]) -> bool:
+        """Whether the tasks of a queue are more than it ever holds."""
+        for name in {queue for queue, *_ in plan}:
+            sizes = [size + CHARGE for queue, _, _, size in plan if queue == name]
+            limits = self.broker.queues.found[name]
+            if len(sizes) > limits.max_length or (sum(sizes) > limits.max_bytes and len(sizes) > 1):
+                return True
+        return False
 
     def note_steps(self, numbers: list[int], _: list[str], afters: list[tuple[int, ...]]) -> None:
         """Note what tasks come after."""

@@ -90,6 +90,28 @@ async def test_options_of_a_part() -> None:
                 bus.tasks.group(wrong)  # type: ignore[arg-type]  # wrong on purpose
 
 
+async def test_parts_of_two_buses() -> None:
+    """They are refused by an error that names both, before anything is sent."""
+    async with desk("one") as one, desk("two") as two:
+        group = one.tasks.group([one.tasks.chain(1, Q), two.tasks.chain(2, Q)])
+        for wrong in (group, group.then(3, Q), two.tasks.group([one.tasks.chain(1, Q)])):
+            with pytest.raises(UsageError, match=r"tasks of .*memory://(one|two).* and of .*memory://(?!\1)(one|two)"):
+                await wrong.submit()
+        assert Q not in {*await one.queues.names(), *await two.queues.names()}
+
+
+async def test_a_group_that_no_queue_holds() -> None:
+    """More tasks than the limit of their queue are refused for good, though it is empty: they would never fit."""
+    async with desk() as bus:
+        await bus.queues.declare(QueueSpec(Q, max_length=3))
+        parts = [bus.tasks.chain(number, Q) for number in range(3)]
+        with pytest.raises(
+            UsageError, match=rf"4 tasks of .* never fit into queue '{Q}', which holds 3 tasks \(submit"
+        ):
+            await bus.tasks.group(parts).then("all", Q).submit()
+        assert len(await bus.tasks.group(parts).submit()) == 3
+
+
 async def test_results_that_are_not_there_in_time() -> None:
     """All of a group has one time; the tasks go on, and what is cancelled while it waits for room was never sent."""
     async with desk() as bus:

@@ -14,7 +14,7 @@ import pytest
 from redpoll.blocking import connect
 from redpoll.bus import Requeue, Task
 from redpoll.bus.threads import BlockingBus, BlockingClaim, home
-from redpoll.errors import Closed, ConfigError, EncodeError, NoRoute, QueueEmpty, TaskCancelled
+from redpoll.errors import Closed, ConfigError, EncodeError, NoRoute, QueueEmpty, TaskCancelled, UsageError
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
 from tests.bus.threads.support import double, opens, taken
 
@@ -59,6 +59,8 @@ def test_many(bus: BlockingBus) -> None:
     assert threads == {threading.current_thread()}
     with pytest.raises(ConfigError, match="limit"):
         bus.tasks.map([], limit=0)
+    with pytest.raises(UsageError, match="one dedup key would make one task of all"):
+        bus.tasks.map([], dedup="k")
     with pytest.raises(ConfigError, match="handler=3: must be a function"):
         bus.tasks.worker(3)  # type: ignore[arg-type]
     with pytest.raises(NoRoute):

@@ -10,9 +10,11 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
-from redpoll.bus.app.functions import AppCall, AppChain, AppGroup, AppStream, AppTask, Desk, Function, Pool
+from redpoll.bus.app.calls import AppCall, AppStream
+from redpoll.bus.app.functions import AppState, Function
 from redpoll.bus.app.middleware import Middleware
 from redpoll.bus.app.shapes import Extra
+from redpoll.bus.app.tasks import AppChain, AppGroup, AppTask, Pool
 from redpoll.bus.app.working import Listening, Working
 from redpoll.bus.broker.cron import next_time
 from redpoll.bus.bus import Bus, connect
@@ -121,8 +123,8 @@ class App:
         self.listeners: list[Listening] = []
         self._lifespan = lifespan
         self._options = options
-        self._desk = Desk(middleware, extra, self.url, options)
-        self.middleware = self._desk.middleware
+        self._state = AppState(middleware, extra, self.url, options)
+        self.middleware = self._state.middleware
         self._owned = False
 
     def __repr__(self) -> str:
@@ -265,7 +267,7 @@ class App:
                 "define it at the top of a module",
             )
         made: AppTask[..., Any, Any] = AppTask(
-            self._desk, function, function.__name__ if name is None else name, queue, **settings
+            self._state, function, function.__name__ if name is None else name, queue, **settings
         )
         if made.title in self.tasks:
             raise ConfigError("name", made.title, "is the name of another function of the app", "name=")
@@ -308,7 +310,7 @@ class App:
             check_subject("target", target)
             kind: Any = AppStream if inspect.isasyncgenfunction(made) else AppCall
             call: AppCall[..., Any, Any] | AppStream[..., Any, Any] = kind(
-                self._desk, made, made.__name__ if name is None else name, target
+                self._state, made, made.__name__ if name is None else name, target
             )
             if call.name.startswith("_"):
                 raise ConfigError("name", call.title, "begins with an underscore, and would not be served", "name=")
@@ -341,7 +343,7 @@ class App:
         def decorate(function: F) -> F:
             check_function("function", function, "decorate a function")
             self.listeners.append(
-                Listening(Function(self._desk, function, function.__name__, subject), subject, durable)
+                Listening(Function(self._state, function, function.__name__, subject), subject, durable)
             )
             return function
 
@@ -366,7 +368,7 @@ class App:
         Raises:
             ConfigError: There is none, one twice, or something else.
         """
-        return AppGroup(lambda: self._desk.connected().tasks, chains, collect)
+        return AppGroup(lambda: self._state.connected().tasks, chains, collect)
 
     # -- connecting
 
@@ -377,7 +379,7 @@ class App:
         Raises:
             UsageError: The app is not started.
         """
-        return self._desk.connected()
+        return self._state.connected()
 
     async def start(self, bus: Bus | None = None) -> Self:
         """Connect, on the running loop, to submit and to call.
@@ -390,21 +392,21 @@ class App:
             DialFailed: The engine was not reached in time.
             UsageError: It is started.
         """
-        if self._desk.bus is not None:
+        if self._state.bus is not None:
             raise UsageError("the app is started", "close it first")
         called = (*self.calls.values(), *self.streams.values())
         for function in (*self.tasks.values(), *called, *(each.function for each in self.listeners)):
             function.shape  # noqa: B018  # what cannot be used is told here
         if bus is None:
             made = connect(self.url, **self._options)
-            self._desk.bus, self._owned = made, True
+            self._state.bus, self._owned = made, True
             try:
                 await made.__aenter__()
             except BaseException:
-                self._desk.bus = None
+                self._state.bus = None
                 raise
         else:
-            self._desk.bus, self._owned = bus, False
+            self._state.bus, self._owned = bus, False
         return self
 
     async def close(self, drain: float | None = 0.0) -> None:
@@ -413,7 +415,7 @@ class App:
         Args:
             drain: As for `Bus.close`.
         """
-        bus, self._desk.bus = self._desk.bus, None
+        bus, self._state.bus = self._state.bus, None
         if bus is not None and self._owned:
             await bus.close(drain)
 
@@ -447,7 +449,7 @@ class App:
         try:
             if asyncio._get_running_loop() is not None:
                 raise UsageError("this would block the thread of the event loop", "await it")
-            return self._desk.threads.run(begin)
+            return self._state.threads.run(begin)
         finally:
             if not begun:
                 coroutine.close()
@@ -460,7 +462,7 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the connection of `wait`."""
-        self._desk.leave()
+        self._state.leave()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -496,7 +498,7 @@ class App:
             if queue not in {each.queue for each in here}:
                 raise ConfigError("queues", queue, "is a queue without a function of the app")
         return Working(
-            self._desk,
+            self._state,
             [each for each in here if queues is None or each.queue in queues],
             [] if queues is not None else [*self.calls.values(), *self.streams.values()],
             [] if queues is not None else self.listeners,

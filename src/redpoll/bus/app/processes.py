@@ -9,8 +9,8 @@ from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from redpoll.bus.app.functions import AppTask
 from redpoll.bus.app.middleware import Work
+from redpoll.bus.app.tasks import AppTask
 from redpoll.bus.awaitables import called
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.tasks import Died, Requeue, Task

@@ -13,9 +13,11 @@ from functools import partial
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from redpoll.bus.app.functions import AppCall, AppStream, AppTask, Desk, Function
+from redpoll.bus.app.calls import AppCall, AppStream
+from redpoll.bus.app.functions import AppState, Function
 from redpoll.bus.app.middleware import Proceed, Work, chain
 from redpoll.bus.app.processes import AppProcesses
+from redpoll.bus.app.tasks import AppTask
 from redpoll.bus.awaitables import called, close_all
 from redpoll.bus.broadcast import Broadcast, BroadcastSubscription
 from redpoll.bus.engine import Delivery
@@ -41,7 +43,7 @@ class Listening(NamedTuple):
         durable: Name of the durable subscription, or None.
     """
 
-    function: Function
+    function: Function[..., Any, Any]
     subject: str
     durable: str | None
 
@@ -55,7 +57,7 @@ class Working:
 
     def __init__(
         self,
-        desk: Desk,
+        state: AppState,
         tasks: Sequence[AppTask[..., Any, Any]],
         calls: Sequence[AppCall[..., Any, Any] | AppStream[..., Any, Any]],
         listeners: Sequence[Listening],
@@ -64,7 +66,7 @@ class Working:
         concurrency: int | None,
         drain: float | None,
     ) -> None:
-        self._desk = desk
+        self._state = state
         self._tasks = tasks
         self._calls = calls
         self._listeners = listeners
@@ -113,7 +115,7 @@ class Working:
                 await self._processes.close()
 
     async def _open(self) -> None:
-        bus = self._desk.connected()
+        bus = self._state.connected()
         if any(each.pool == "process" for each in self._tasks):
             self._processes = AppProcesses(bus.payloads)
         queues: dict[str, dict[str, tuple[AppTask[..., Any, Any], Proceed]]] = {}
@@ -147,7 +149,7 @@ class Working:
         """Set the schedules of tasks; those that are there already, with the same times, continue."""
         if not tasks:
             return
-        bus = self._desk.connected()
+        bus = self._state.connected()
         bus.capabilities.require("schedule", "schedules")
         there = {
             each.name: (each.queue, each.every, each.cron, each.zone, each.missed)
@@ -166,7 +168,7 @@ class Working:
         """Look at a task, and find its function and its arguments."""
         problem: object = "expected a list of the function's name and its arguments by name"
         try:
-            match self._desk.connected().payloads.unpack(delivery.envelope):
+            match self._state.connected().payloads.unpack(delivery.envelope):
                 case [str() as name, values, *given]:
                     found = named.get(name)
                     if found is not None:
@@ -186,7 +188,7 @@ class Working:
         self, task: AppTask[..., Any, Any], values: Any, many: bool, delivery: Delivery
     ) -> dict[str, Any]:
         """Return the arguments of a task with the results of those before it as the first; None stands for a failure."""
-        results = Task(delivery, self._desk.connected().payloads).results
+        results = Task(delivery, self._state.connected().payloads).results
         found = [None if isinstance(each, Exception) else each for each in results]
         return {**values, task.shape.names[0]: found if many else found[0]}
 
@@ -198,7 +200,7 @@ class Working:
         self, function: AppTask[..., Any, Any], handling: Proceed, arguments: dict[str, Any], task: Task
     ) -> Any:
         result = await handling(Work("task", function.title, arguments, task=task))
-        return function.shape.to_wire(result, text=self._desk.text)
+        return function.shape.to_wire(result, text=self._state.text)
 
     # -- calls and broadcasts
 
@@ -208,10 +210,10 @@ class Working:
 
             @expected_exceptions(BadPayload)
             async def streaming(**values: Any) -> AsyncGenerator[Any, None]:
-                parts = await handling(Work("call", call.title, call.shape.arguments(values)))
+                parts = await handling(Work("stream", call.title, call.shape.arguments(values)))
                 async with aclosing(parts):
                     async for each in parts:
-                        yield call.shape.to_wire(each, text=self._desk.text)
+                        yield call.shape.to_wire(each, text=self._state.text)
 
             return streaming
 
@@ -219,11 +221,11 @@ class Working:
         @expected_exceptions(BadPayload)
         async def endpoint(**values: Any) -> Any:
             result = await handling(Work("call", call.title, call.shape.arguments(values)))
-            return call.shape.to_wire(result, text=self._desk.text)
+            return call.shape.to_wire(result, text=self._state.text)
 
         return endpoint
 
-    def _callback(self, function: Function) -> Callable[[Broadcast], Awaitable[None]]:
+    def _callback(self, function: Function[..., Any, Any]) -> Callable[[Broadcast], Awaitable[None]]:
         names = function.shape.names
         if len(names) > 1:
             raise ConfigError("function", function.title, "takes the body of the broadcast, as one argument")
@@ -237,12 +239,12 @@ class Working:
 
     # -- functions
 
-    def handling(self, function: Function) -> Proceed:
+    def handling(self, function: Function[..., Any, Any]) -> Proceed:
         """Return what handles the work for a function, from the outermost middleware on."""
         processes = self._processes
         if isinstance(function, AppTask) and function.pool == "process" and processes is not None:
             processes.check(function)
-            return chain(self._desk.middleware, "handle", partial(self._apart, processes, function))
+            return chain(self._state.middleware, "handle", partial(self._apart, processes, function))
         given = {name: self._value_for(function, name, kind) for name, kind in function.shape.given}
         call = function.function
 
@@ -258,12 +260,12 @@ class Working:
             run = partial(contextvars.copy_context().run, partial(called, call, **values))
             return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
-        return chain(self._desk.middleware, "handle", last)
+        return chain(self._state.middleware, "handle", last)
 
     async def _apart(self, processes: AppProcesses, function: AppTask[..., Any, Any], work: Work) -> Any:
         return await processes.run(function, work, self._threads)
 
-    def _value_for(self, function: Function, name: str, kind: type) -> Callable[[Work], Any]:
+    def _value_for(self, function: Function[..., Any, Any], name: str, kind: type) -> Callable[[Work], Any]:
         if kind is Task and isinstance(function, AppTask):
             return lambda work: work.task
         if kind is Broadcast and not isinstance(function, AppTask | AppCall | AppStream):

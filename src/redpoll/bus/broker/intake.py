@@ -139,7 +139,8 @@ class Intake:
             waits for room, whose end is an effect ADMITTED with these.
 
         Raises:
-            UsageError: An option is not valid, or a durable task comes after one that is not.
+            UsageError: An option is not valid, a durable task comes after one that is not, or those of a queue are more than
+                it ever holds.
             NoRoute: A queue does not exist.
             QueueFull: A queue has no room, and refuses.
             Expired: A queue has no room, and no time is left.
@@ -173,6 +174,15 @@ class Intake:
                         )
             bytes_, number = found.get(queue, (0, 0))
             found[queue] = bytes_ + size + CHARGE, number + 1
+        for queue, (bytes_, number) in found.items():
+            # A single one is always taken by a queue that has none.
+            if number > queue.max_length or (bytes_ > queue.max_bytes and number > 1):
+                limit, unit = queue.full(number)
+                raise UsageError(
+                    f"{number:,} tasks of {bytes_:,} bytes together never fit into queue {queue.spec.name!r}, which holds"
+                    f" {limit:,} {unit}",
+                    "submit fewer together, or declare the queue with a higher limit",
+                )
         return found
 
     def _known(self, steps: Sequence[Planned], now: float) -> int:

@@ -358,9 +358,10 @@ class Queue:
         """Return True if more tasks of that size together fit; the first ones always do."""
         return (self.bytes + size <= self.max_bytes and self.count + number <= self.max_length) or not self.count
 
-    def full(self) -> tuple[float, str]:
-        """Return the limit that was reached, and its unit."""
-        return (self.max_length, "tasks") if self.count >= self.max_length else (self.max_bytes, "bytes")
+    def full(self, number: int | None = None) -> tuple[float, str]:
+        """Return the limit that was reached, or is by a number of tasks, and its unit."""
+        reached = self.count >= self.max_length if number is None else number > self.max_length
+        return (self.max_length, "tasks") if reached else (self.max_bytes, "bytes")
 
     # -- tasks come and go
 

@@ -38,11 +38,11 @@ class ChainOptions(TypedDict, total=False):
 class Submits(Protocol):
     """The tasks of a bus, as chains need them."""
 
-    async def submit_chains(self, chains: Sequence[Chain[Any]], timeout: float | None) -> list[Handle[Any]]:
+    async def _submit_chains(self, chains: Sequence[Chain[Any]], timeout: float | None) -> list[Handle[Any]]:
         """Submit chains, in one step; return the handles of their last tasks."""
         ...
 
-    async def run_chains(self, chains: Sequence[Chain[Any]], timeout: float | None, collect: bool) -> list[Any]:
+    async def _run_chains(self, chains: Sequence[Chain[Any]], timeout: float | None, collect: bool) -> list[Any]:
         """Submit chains, in one step, and return the results of their last tasks."""
         ...
 
@@ -117,13 +117,14 @@ class Chain(Generic[R_co]):
 
         Raises:
             Unsupported: The engine has no such tasks: ``amqp://``.
-            UsageError: There are too many; one after others has a delay; or another than the last has a key.
+            UsageError: There are too many, or more than a queue holds; they are of several buses; one after others has a
+                delay; or another than the last has a key.
             Exception: As `Tasks.submit` does. After `NotConfirmed` it can be submitted again where the last task has a key
                 (`dedup`).
 
         Cancelled, it withdraws what waits for room; what was sent may be in the queues.
         """
-        (handle,) = await self._parts.tasks().submit_chains([self], timeout)
+        (handle,) = await self._parts.tasks()._submit_chains([self], timeout)
         return handle
 
     async def run(self, *, timeout: float | None = None) -> R_co:
@@ -135,7 +136,7 @@ class Chain(Generic[R_co]):
         Raises:
             Exception: As `submit` and `Handle.result` do.
         """
-        found: list[R_co] = await self._parts.tasks().run_chains([self], timeout, False)
+        found: list[R_co] = await self._parts.tasks()._run_chains([self], timeout, False)
         return found[0]
 
 
@@ -175,7 +176,7 @@ class Group(Generic[R_co, E_co]):
         Returns:
             The handles of the chains' last tasks, in order.
         """
-        return await self._tasks().submit_chains(self._chains, timeout)
+        return await self._tasks()._submit_chains(self._chains, timeout)
 
     async def run(self, *, timeout: float | None = None) -> list[E_co]:
         """Submit all of it, and wait for the results, in order. Cancelling it ends the waiting, not the tasks.
@@ -190,7 +191,7 @@ class Group(Generic[R_co, E_co]):
             Exception: As `submit` and `Handle.result` do: the first failure, unless all are collected.
             TimeoutError: Outcomes are missing; the tasks continue.
         """
-        return await self._tasks().run_chains(self._chains, timeout, self._collect)
+        return await self._tasks()._run_chains(self._chains, timeout, self._collect)
 
 
 class TaskChain(Chain[Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -26,10 +26,12 @@ from redpoll.bus.tasks.worker import Plan, Worker
 from redpoll.checks import Check, duration, integer, optional, require, seconds
 from redpoll.errors import BatchError, ConfigError, NoRoute, QueueEmpty, RedpollError, SpecConflict, UsageError
 
-__all__ = ["QUEUE", "Tasks"]
+__all__ = ["MAP_LIMIT", "QUEUE", "Tasks", "check_map", "mapped"]
 
 T = TypeVar("T")
 
+MAP_LIMIT: Final = 64
+"""Tasks of `Tasks.map` that are submitted and not yet yielded, where nothing else is said."""
 #: Seconds that an eta may lie in the past: clocks differ, and it was to be soon.
 _PAST: Final = 60.0
 _TIMES: Final[tuple[tuple[str, Check], ...]] = (
@@ -70,6 +72,9 @@ class Tasks:
         self._workers: set[Worker] = set()
         # Of handles for ids.
         self._known: WeakValueDictionary[str, KnownWatch] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return f"<Tasks of {self._engine!r}>"
 
     @property
     def in_place(self) -> bool:
@@ -387,7 +392,7 @@ class Tasks:
         ]
 
     async def map(
-        self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = 64, **options: Any
+        self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = MAP_LIMIT, **options: Any
     ) -> AsyncGenerator[Any, None]:
         """Iterate over the results of tasks, in the order of their items.
 
@@ -399,28 +404,16 @@ class Tasks:
 
         Raises:
             ConfigError: `limit` is not above 0.
+            UsageError: There is a `dedup` key.
             Exception: As `submit` and `Handle.result` do, in the place of the result.
 
         Leaving it, also by an error, cancels what was submitted and not yielded. Leave by `contextlib.aclosing` where
         the loop may be left early.
         """
-        require("limit", limit, _limit)
-        source = iter(items)
-        waiting: deque[Handle[Any]] = deque()
-        try:
-            while True:
-                for item in source:
-                    waiting.append(await self.submit(item, queue, **options))
-                    if len(waiting) >= limit:
-                        break
-                if not waiting:
-                    return
-                yield await waiting[0].result()
-                waiting.popleft()
-        finally:
-            for handle in waiting:
-                with suppress(RedpollError):
-                    await handle.cancel()
+        check_map(limit, options)
+        async with aclosing(mapped(partial(self.submit, queue=queue, **options), items, limit)) as results:
+            async for each in results:
+                yield each
 
     def chain(self, data: Any, queue: str = QUEUE, **options: Unpack[ChainOptions]) -> TaskChain:
         """Return a task that is not submitted yet, as the first of a chain, or one of a group.
@@ -447,7 +440,7 @@ class Tasks:
         """
         return TaskGroup(lambda: self, chains, collect)
 
-    async def submit_chains(self, chains: Sequence[Chain[Any]], timeout: float | None = None) -> list[Handle[Any]]:
+    async def _submit_chains(self, chains: Sequence[Chain[Any]], timeout: float | None = None) -> list[Handle[Any]]:
         """Submit chains in one step, for `Chain` and `Group`, which have the arguments and the errors.
 
         Returns:
@@ -460,6 +453,10 @@ class Tasks:
             "connect to redpoll://, or submit the next task in the handler",
         )
         order = in_order(chains)
+        for each in order:
+            other = each.tasks()
+            if other is not self:
+                raise UsageError(f"tasks of {self!r} and of {other!r} are in one chain or group", "use one bus for all")
         if len(chains) > 1 and any(each.options.get("dedup") is not None for each in order):
             raise UsageError("a group has no key", "give one to the task after it")
         places = {parts: place for place, parts in enumerate(order)}
@@ -485,13 +482,13 @@ class Tasks:
             handles.append(handle if read is None else handle.read_by(read))
         return handles
 
-    async def run_chains(
+    async def _run_chains(
         self, chains: Sequence[Chain[Any]], timeout: float | None = None, collect: bool = False
     ) -> list[Any]:
         """Submit chains in one step, and return the results of their last tasks, for `Chain` and `Group`."""
         clock = self._engine.clock
         began = clock.time()
-        handles = await self.submit_chains(chains, timeout)
+        handles = await self._submit_chains(chains, timeout)
         left = None if timeout is None else max(0.0, timeout - (clock.time() - began))
         waiting = [asyncio.ensure_future(each.result(left)) for each in handles]
         try:
@@ -682,6 +679,36 @@ class Tasks:
         finally:
             for each in reversed(skipped):
                 each.requeue()
+
+
+def check_map(limit: int, options: Mapping[str, Any]) -> None:
+    """Check the arguments of `Tasks.map`; the errors are its errors."""
+    require("limit", limit, _limit)
+    if options.get("dedup") is not None:
+        raise UsageError("one dedup key would make one task of all items", "submit_many has a key for each")
+
+
+async def mapped(
+    submit: Callable[[Any], Awaitable[Handle[T]]], items: Iterable[Any], limit: int
+) -> AsyncGenerator[T, None]:
+    """Iterate over the results of the tasks that a function submits for items: see `Tasks.map`."""
+    source = iter(items)
+    waiting: deque[Handle[T]] = deque()
+    try:
+        while True:
+            for item in source:
+                waiting.append(await submit(item))
+                if len(waiting) >= limit:
+                    break
+            if not waiting:
+                return
+            yield await waiting[0].result()
+            waiting.popleft()
+    finally:
+        for handle in waiting:
+            if not handle.duplicate:
+                with suppress(RedpollError):
+                    await handle.cancel()
 
 
 class _Next:

@@ -13,9 +13,9 @@ from typing import Any, Self
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.verbs import Attribute, Face, call, maker, verb, wait
 from redpoll.bus.tasks import Chain, Claim, Group, Handle, TaskChain, TaskGroup, Tasks, Worker
-from redpoll.bus.tasks.tasks import QUEUE
+from redpoll.bus.tasks.tasks import MAP_LIMIT, QUEUE, check_map
 from redpoll.bus.threads.home import Home, Running
-from redpoll.errors import ConfigError, RedpollError
+from redpoll.errors import RedpollError
 
 __all__ = ["BlockingChain", "BlockingClaim", "BlockingGroup", "BlockingHandle", "BlockingTasks", "BlockingWorker"]
 
@@ -187,13 +187,12 @@ class BlockingTasks(Face[Tasks]):
         handles = wait(self._home, partial(self._target.submit_many, given, queue, **options))
         return [BlockingHandle(self._home, each) for each in handles]
 
-    def map(self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = 64, **options: Any) -> Iterator[Any]:
+    def map(self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = MAP_LIMIT, **options: Any) -> Iterator[Any]:
         """Iterate over the results of tasks, in the order of their items. See `redpoll.bus.Tasks.map`.
 
         The items are asked for in the thread that iterates. Leaving it cancels what was submitted and not yielded.
         """
-        if limit < 1:
-            raise ConfigError("limit", limit, "must be 1 or more")
+        check_map(limit, options)
         return self._map(iter(items), queue, limit, options)
 
     def _map(self, source: Iterator[Any], queue: str, limit: int, options: dict[str, Any]) -> Iterator[Any]:
@@ -210,8 +209,9 @@ class BlockingTasks(Face[Tasks]):
                 waiting.popleft()
         finally:
             for handle in waiting:
-                with suppress(RedpollError):
-                    handle.cancel.future()
+                if not handle.duplicate:
+                    with suppress(RedpollError):
+                        handle.cancel.future()
 
     def each(self, queue: str = QUEUE) -> Iteration[BlockingClaim]:
         """Iterate over the tasks that are in a queue now, until it is empty. See `redpoll.bus.Tasks.each`."""

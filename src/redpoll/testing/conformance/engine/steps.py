@@ -177,6 +177,10 @@ async def refused_steps(place: Place) -> None:
     await refused(UsageError, _step(volatile, 1), _step(queue, 2, 0))
     half = Envelope("raw", bytes(engine.capabilities.max_body // 2 + 1))
     await refused(PayloadTooLarge, *[Step(Publication(queue, half))] * 2)
+    await refused(UsageError, _step(queue, 1), *[_step(small, number, 0) for number in range(3)])
+    narrow = await place.queue(engine, "narrow", max_bytes=2_000)
+    await refused(UsageError, *[Step(Publication(narrow, Envelope("raw", bytes(900))))] * 2)
+    assert len(await engine.publish_steps([Step(Publication(narrow, Envelope("raw", bytes(3_000))))])) == 1
     await send(engine, small)
     await refused(QueueFull, _step(queue, 1), _step(small, 2, 0), _step(small, 3, 0))
     await send(engine, waits)
