@@ -61,6 +61,7 @@ FEW = {
 }
 LONG = {
     *FEW,
+    "app_groups",
     "app_idle",
     "app_tasks",
     "strangers",

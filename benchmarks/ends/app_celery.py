@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from celery import Celery
+from typing import Any
 
-from benchmarks.control import Control, arguments, now
+from celery import Celery, chain, group
+
+from benchmarks.control import Control, Fields, arguments, now
 from benchmarks.ends.app_tasks import broker_url
 
 url = broker_url()
@@ -21,6 +23,26 @@ def noop(size: int) -> str:
     return "x" * size
 
 
+@app.task(name="more")  # type: ignore[untyped-decorator]
+def more(number: int) -> int:
+    """Add one."""
+    return number + 1
+
+
+def made(job: Fields) -> Any:
+    """Make a chain or a group, or a task."""
+    if "work" not in job:
+        return noop.s(job["size"])
+    if job["work"] == "chain":
+        return chain(more.s(0), *[more.s()] * (job["tasks"] - 1))
+    return group(more.s(0) for _ in range(job["tasks"]))
+
+
+def total(result: Any) -> int:
+    """Return the length of a text, the number of a chain, or the sum of a group."""
+    return len(result) if isinstance(result, str) else sum(result) if isinstance(result, list) else int(result)
+
+
 def submit(control: Control) -> None:
     """Submit all, then wait for each result."""
     if arguments()[1].get("transient"):
@@ -29,8 +51,8 @@ def submit(control: Control) -> None:
     control.write(address=None)
     for job in control.jobs():
         started = now()
-        for result in [noop.delay(job["size"]) for _ in range(job["count"])]:
-            assert len(result.get(timeout=600)) == job["size"]
+        for result in [made(job).delay() for _ in range(job["count"])]:
+            assert total(result.get(timeout=600)) == job.get("tasks", job.get("size"))
         control.write(started=started, finished=now())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import redpoll
-from benchmarks.control import Control, now
+from benchmarks.control import Control, Fields, now
 from benchmarks.ends.app_tasks import broker_url, each
 from redpoll.bus import Handle
 
@@ -14,6 +14,30 @@ app = redpoll.App(broker_url())
 async def noop(size: int) -> str:
     """Return a text."""
     return "x" * size
+
+
+@app.task(queue="noop")
+async def more(number: int) -> int:
+    """Add one."""
+    return number + 1
+
+
+async def run_chain(tasks: int) -> int:
+    """Run a chain."""
+    chain = more.chain(0)
+    for _ in range(tasks - 1):
+        chain = chain.then(more)
+    return await chain.run()
+
+
+async def run_group(tasks: int) -> int:
+    """Run a group."""
+    return sum(await app.group(more.chain(0) for _ in range(tasks)).run())
+
+
+async def run_single(job: Fields) -> int:
+    """Submit all tasks, then wait for each result."""
+    return sum(await each(wait, await each(noop.submit, [job["size"]] * job["count"])))
 
 
 async def wait(handle: Handle[str]) -> int:
@@ -28,9 +52,13 @@ async def submit(control: Control) -> None:
         control.write(address=None)
         async for job in control.jobs_async():
             started = now()
-            sizes = await each(wait, await each(noop.submit, [job["size"]] * job["count"]))
+            if "work" in job:
+                work = run_chain if job["work"] == "chain" else run_group
+                found, expected = sum(await each(work, [job["tasks"]] * job["count"])), job["tasks"]
+            else:
+                found, expected = await run_single(job), job["size"]
             control.write(started=started, finished=now())
-            assert sum(sizes) == job["size"] * job["count"]
+            assert found == expected * job["count"]
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ from benchmarks.model import (
 OPEN = "64"
 
 
-def _measure(job: Job, client: Fields, server: Fields) -> Figures:
-    return {"rate": job.count / (client["finished"] - client["started"])}
+def measure(job: Job, client: Fields, server: Fields) -> Figures:
+    return {"rate": job.count * job.fields.get("tasks", 1) / (client["finished"] - client["started"])}
 
 
-def _folder(path: Path) -> Fields:
+def folder(path: Path) -> Fields:
     return {"folder": str(path)}
 
 
@@ -37,6 +37,17 @@ def _on_redis(peer: Peer, setting: str, module: str, *worker: str) -> Contender:
 
 RUN = ("redpoll", "run", "benchmarks.ends.app_redpoll", "--workers", "1", "--concurrency", OPEN)
 
+APP = Contender(
+    REDPOLL, "App", "redpoll", "app_tasks", server={"runs": "hub", "worker": RUN}, client_module="app_redpoll"
+)
+CELERY_ON_REDIS = _on_redis(
+    CELERY,
+    "prefork 1",
+    "celery",
+    *("celery", "-A", "benchmarks.ends.app_celery", "worker", "--pool", "prefork", "--concurrency", "1"),
+    *("--without-gossip", "--without-mingle"),
+)
+
 ROW = Row(
     name="app_tasks",
     title="no-op tasks of an app, from the first submit to the last result: one worker process, 64 tasks at a time",
@@ -47,9 +58,7 @@ ROW = Row(
         "Celery: a prefork worker with one child, prefetch 64. Submitters: 64 coroutines; dramatiq and Celery one thread.",
     ),
     contenders=[
-        Contender(
-            REDPOLL, "App", "redpoll", "app_tasks", server={"runs": "hub", "worker": RUN}, client_module="app_redpoll"
-        ),
+        APP,
         *on_loops(
             _on_redis(
                 TASKIQ_REDIS,
@@ -62,13 +71,7 @@ ROW = Row(
         _on_redis(
             DRAMATIQ, "", "dramatiq", "dramatiq", "benchmarks.ends.app_dramatiq", "--processes", "1", "--threads", OPEN
         ),
-        _on_redis(
-            CELERY,
-            "prefork 1",
-            "celery",
-            *("celery", "-A", "benchmarks.ends.app_celery", "worker", "--pool", "prefork", "--concurrency", "1"),
-            *("--without-gossip", "--without-mingle"),
-        ),
+        CELERY_ON_REDIS,
     ],
     jobs=[
         Job("no-op", 10_000, {"size": 0}, warm_up=500),
@@ -81,6 +84,6 @@ ROW = Row(
         Comparison("redpoll", "celery", "no-op", bar=5),
         Comparison("redpoll", "celery", "1 MiB results", bar=2),
     ],
-    measure=_measure,
-    prepare=_folder,
+    measure=measure,
+    prepare=folder,
 )
