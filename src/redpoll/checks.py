@@ -21,6 +21,7 @@ __all__ = [
     "optional",
     "require",
     "seconds",
+    "text",
 ]
 
 Check = Callable[[Any], "str | None"]
@@ -62,6 +63,11 @@ def optional(check: Check) -> Check:
 def flag(value: Any) -> str | None:
     """Check for True or False, not for truthiness."""
     return None if isinstance(value, bool) else f"must be True or False, not {type(value).__name__}"
+
+
+def text(value: Any) -> str | None:
+    """Check for text."""
+    return None if isinstance(value, str) else f"must be text, not {type(value).__name__}"
 
 
 def one_of(*values: object) -> Check:

@@ -359,15 +359,23 @@ def test_what_cannot_be_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], m
     """An app that is not there, or none, or a queue without a function ends with 2; so does an engine of one process."""
     (tmp_path / "wrong.py").write_text("app = 3\n")
     (tmp_path / "script.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "broken.py").write_text("import missing\n")
+    (tmp_path / "two.py").write_text("import redpoll\nfirst, second = redpoll.App(), redpoll.App()\n")
     for name, text in (
-        ("nowhere", "No module named"),
+        ("nowhere", "there is no module nowhere in "),
+        ("no.where", "there is no module no.where in "),
+        ("wrong.py", "(give its name: wrong)"),
+        ("broken", "broken cannot be imported: ModuleNotFoundError: No module named 'missing'"),
         ("script", "script cannot be imported: SystemExit: 0"),
         ("wrong", "is int, not a redpoll.App"),
-        ("wrong:b", "attribute 'b'"),
+        ("wrong:b", "wrong has no b (app = redpoll.App(…) makes one)"),
+        ("two", "two has no app (it has two:first and two:second)"),
     ):
         done = run("run", name, "--workers", "1")
         assert done.returncode == 2
         assert text in done.stderr.decode()
+        # The traceback of what a module did, not of how it was looked for.
+        assert (b"Traceback" in done.stderr) == (name == "broken")
         assert refuse(capfd, "run", name, "--dry-run")[0] == 2
     (tmp_path / "work.py").write_text(APP)
     code, _, err = refuse(capfd, "run", "work", "--dry-run", "--queues", "none, tasks")
@@ -387,7 +395,7 @@ def test_apps_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     assert load("named_app") is load("named_app:app")
     assert load("named_app:Inner.mine") is not load("named_app:app")
-    with pytest.raises(UsageError, match="has no attribute 'other'"):
+    with pytest.raises(UsageError, match=r"named_app has no Inner\.other \(it has named_app:app\)"):
         load("named_app:Inner.other")
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -527,12 +528,25 @@ async def test_queues_that_are_worked_on() -> None:
             app.work("a")
 
 
+async def _values() -> AsyncIterator[int]:
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("decorate", "text"),
     [
         (lambda app: app.task(queue="")(print), "queue"),
         (lambda app: app.task(time_limit=-1)(print), "time_limit"),
         (lambda app: app.task(3), "decorate a function"),
+        (lambda app: app.task("images"), "decorate a function"),
+        (lambda app: app.task(retry=3)(print), "must be a Retry, not int"),
+        (lambda app: app.task(dedup="key")(print), "dedup='key': must be a function, not str"),
+        (lambda app: app.task(_values), "is a generator"),
+        (lambda app: app.task(name="")(print), "name='': must be text, not empty"),
+        (lambda app: app.task(partial(print, 1)), "name=None: must be text, not empty"),
+        (lambda app: app.schedule(60), "cron=60: must be text, not int"),
+        (lambda _, url=3: App(url), "url=3: must be text, not int"),
+        (lambda _, wrong=Middleware: App(middleware=[wrong]), "must be objects of subclasses of Middleware"),
         (lambda app: app.call(target="*")(print), "target"),
         (lambda app: app.on("")(print), "subject"),
         (lambda app: app.schedule(), "every"),
@@ -551,6 +565,34 @@ async def test_wrong_decorators(decorate: Any, text: str) -> None:
     """Impossible options are refused where the function is decorated."""
     with pytest.raises(ConfigError, match=text):
         decorate(App())
+
+
+async def test_wrong_arguments_and_options() -> None:
+    """They are named with the function, before anything is sent."""
+    app = App()
+
+    @app.task
+    async def load(name: str, width: int = 1) -> int:
+        return width
+
+    @app.call
+    async def add(number: int) -> int:
+        return number
+
+    wrong: Any = load
+    for arguments, text in (
+        ((), "missing a required argument: 'name'"),
+        (("a", 1, 2), "too many positional arguments"),
+    ):
+        with pytest.raises(TypeError, match=f"^tasks:load: {text}"):
+            await wrong.submit(*arguments)
+    with pytest.raises(TypeError, match=r"^tasks:load has no option 'dely', only dedup, delay,.* timeout$"):
+        wrong.prepare(dely=3)
+    with pytest.raises(TypeError, match=r"^app\.add has no option 'delay', only timeout,"):
+        add.prepare(delay=3)  # type: ignore[call-arg]  # wrong on purpose
+    with pytest.raises(ConfigError, match=r"must be a function that @app\.task made a task"):
+        wrong.chain("a").then(print)
+    assert await load(*("a", 2)) == 2
 
 
 async def test_functions_whose_arguments_cannot_be_sent_by_name() -> None:

@@ -20,8 +20,9 @@ from redpoll.bus.broker.cron import next_time
 from redpoll.bus.bus import Bus, connect
 from redpoll.bus.records import Times, check_subject
 from redpoll.bus.tasks import Retry
+from redpoll.bus.tasks.retry import check_result, check_retry
 from redpoll.bus.tasks.tasks import QUEUE
-from redpoll.checks import check_function, is_async, one_of, optional, require, seconds
+from redpoll.checks import check_function, is_async, one_of, optional, require, seconds, text
 from redpoll.errors import ConfigError, UsageError
 
 __all__ = ["App"]
@@ -116,6 +117,7 @@ class App:
         **options: Any,
     ) -> None:
         require("extra", extra, _extra)
+        require("url", url, optional(text))
         self.url = os.environ.get("REDPOLL_URL", _URL) if url is None else url
         self.tasks: dict[str, AppTask[..., Any, Any]] = {}
         self.calls: dict[str, AppCall[..., Any, Any]] = {}
@@ -220,6 +222,7 @@ class App:
         """
         if (cron is None) is (every is None):
             raise ConfigError("every", every, "must be given, or cron, and not both")
+        require("cron", cron, optional(text))
         require("every", every, optional(seconds))
         require("missed", missed, _missed)
         if cron is not None:
@@ -251,24 +254,29 @@ class App:
     def _add(
         self, function: Callable[..., Any], name: str | None, queue: str, **settings: Any
     ) -> AppTask[Any, Any, Any]:
-        check_function("function", function, "decorate a function")
+        own = _name_of(function, name)
         check_subject("queue", queue)
+        check_result("function", function)
+        check_retry(settings.get("retry"))
+        if settings.get("dedup") is not None:
+            check_function(
+                "dedup", settings["dedup"], "make the key of the arguments, or prepare(dedup=key) for one task"
+            )
         require("time_limit", settings.get("time_limit"), optional(seconds))
         require("pool", settings.get("pool"), _pool)
         if settings.get("pool") is not None and is_async(function):
             raise ConfigError(
                 "pool", settings["pool"], "is for plain functions", "a coroutine function runs on the loop"
             )
-        if settings.get("pool") == "process" and "<" in function.__qualname__:
+        qualified = getattr(function, "__qualname__", "<partial>")
+        if settings.get("pool") == "process" and "<" in qualified:
             raise ConfigError(
                 "pool",
                 "process",
-                f"{function.__qualname__} cannot be found by a process",
+                f"{qualified} cannot be found by a process",
                 "define it at the top of a module",
             )
-        made: AppTask[..., Any, Any] = AppTask(
-            self._state, function, function.__name__ if name is None else name, queue, **settings
-        )
+        made: AppTask[..., Any, Any] = AppTask(self._state, function, own, queue, **settings)
         if made.title in self.tasks:
             raise ConfigError("name", made.title, "is the name of another function of the app", "name=")
         for each in inspect.signature(function).parameters.values() if made.every else ():
@@ -306,12 +314,10 @@ class App:
         """
 
         def decorate(made: Callable[..., Any]) -> AppCall[..., Any, Any] | AppStream[..., Any, Any]:
-            check_function("function", made, "decorate a function")
+            own = _name_of(made, name)
             check_subject("target", target)
             kind: Any = AppStream if inspect.isasyncgenfunction(made) else AppCall
-            call: AppCall[..., Any, Any] | AppStream[..., Any, Any] = kind(
-                self._state, made, made.__name__ if name is None else name, target
-            )
+            call: AppCall[..., Any, Any] | AppStream[..., Any, Any] = kind(self._state, made, own, target)
             if call.name.startswith("_"):
                 raise ConfigError("name", call.title, "begins with an underscore, and would not be served", "name=")
             if call.title in self.calls or call.title in self.streams:
@@ -507,3 +513,12 @@ class App:
             concurrency,
             drain,
         )
+
+
+def _name_of(function: object, name: object) -> str:
+    """Return the name of a function that is decorated."""
+    check_function("function", function, "decorate a function")
+    found = getattr(function, "__name__", None) if name is None else name
+    if not isinstance(found, str) or not found:
+        raise ConfigError("name", found, "must be text, not empty", "name=")
+    return found

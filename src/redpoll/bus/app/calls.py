@@ -43,7 +43,7 @@ class AppCall(_Served[P, R, C]):
         Args:
             **options: Those of `redpoll.bus.Rpc.call`: timeout, retry, wait, mandatory, monitor, headers.
         """
-        return self._with(options)
+        return self._with(options, CallOptions)
 
     async def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it at a server, and wait for the answer. Cancelling tells the server."""
@@ -90,7 +90,7 @@ class AppStream(_Served[P, R, C]):
         Args:
             **options: Those of `redpoll.bus.Rpc.stream`: timeout, wait, headers.
         """
-        return self._with(options)
+        return self._with(options, StreamOptions)
 
     async def stream(self, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
         """Call it at a server, and iterate over its values as they come; the server waits for a caller that is slow.

@@ -13,7 +13,7 @@ from redpoll.bus.app.shapes import Extra, Shape
 from redpoll.bus.bus import Bus
 from redpoll.bus.process_bus import ProcessBus
 from redpoll.checks import is_async
-from redpoll.errors import UsageError
+from redpoll.errors import ConfigError, UsageError
 
 __all__ = ["AppState", "Function"]
 
@@ -39,6 +39,9 @@ class AppState:
 
     def __init__(self, middleware: Iterable[Middleware], extra: Extra, url: str, options: Mapping[str, Any]) -> None:
         self.middleware = list(middleware)
+        for each in self.middleware:
+            if not isinstance(each, Middleware):
+                raise ConfigError("middleware", each, "must be objects of subclasses of Middleware")
         self.extra = extra
         self.bus: Bus | None = None
         self.threads = ProcessBus(url, self._close_at_exit, **options)
@@ -119,8 +122,12 @@ class Function(Generic[P, R, C]):
     def _submitting(self, last: Proceed) -> Proceed:
         return chain(self._state.middleware, "submit", last) if self._state.middleware else last
 
-    def _with(self, options: Mapping[str, Any]) -> Self:
-        """Return the same function with more options."""
+    def _with(self, options: Mapping[str, Any], kind: type) -> Self:
+        """Return the same function with more options, of a kind of typed dict."""
+        unknown = sorted(options.keys() - kind.__annotations__.keys())
+        if unknown:
+            known = ", ".join(kind.__annotations__)
+            raise TypeError(f"{self.title} has no option {unknown[0]!r}, only {known}")
         made = copy.copy(self)
         made.options = {**self.options, **options}
         return made

@@ -108,7 +108,10 @@ class Shape:
         Raises:
             TypeError: The function has not such arguments.
         """
-        found = self._signature.bind(*args, **kwargs).arguments
+        try:
+            found = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{self._title}: {error}") from None
         for name, _ in self.given:
             found.pop(name, None)
         return dict(found)

@@ -12,7 +12,7 @@ from redpoll.bus.records import Times
 from redpoll.bus.tasks import Chain, Group, Handle, Parts, Retry
 from redpoll.bus.tasks.chains import ChainOptions
 from redpoll.bus.tasks.tasks import MAP_LIMIT, check_map, mapped
-from redpoll.errors import UsageError
+from redpoll.errors import ConfigError, UsageError
 
 __all__ = ["AppChain", "AppGroup", "AppTask", "Pool", "SubmitOptions"]
 
@@ -74,8 +74,11 @@ class AppTask(Function[P, R, C]):
 
         Args:
             **options: Those of `Tasks.submit`, beside data, queue and declare.
+
+        Raises:
+            TypeError: There is no such option.
         """
-        return self._with(options)
+        return self._with(options, SubmitOptions)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit a task with these arguments; it is in its queue when this returns.
@@ -191,8 +194,9 @@ class AppChain(Chain[T_co]):
         Raises:
             TypeError: The function has no such arguments, or a task in a chain has no such option.
             UsageError: As for `AppTask.chain`.
+            ConfigError: It is no task of an app.
         """
-        return task._after((self,), False, False, args, kwargs)
+        return _known(task)._after((self,), False, False, args, kwargs)
 
 
 class AppGroup(Group[T_co, E_co]):
@@ -215,4 +219,11 @@ class AppGroup(Group[T_co, E_co]):
         Raises:
             Exception: As for `AppChain.then`.
         """
-        return task._after(self._chains, True, self._collect, args, kwargs)
+        return _known(task)._after(self._chains, True, self._collect, args, kwargs)
+
+
+def _known(task: AppTask[P, R, C]) -> AppTask[P, R, C]:
+    """Check that a task is one."""
+    if not isinstance(task, AppTask):
+        raise ConfigError("task", task, "must be a function that @app.task made a task")
+    return task

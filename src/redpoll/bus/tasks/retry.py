@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Final
 from redpoll.checks import Check, flag, integer, require, seconds
 from redpoll.errors import ConfigError
 
-__all__ = ["Retry"]
+__all__ = ["Retry", "check_result", "check_retry"]
 
 
 def _share(value: Any) -> str | None:
@@ -86,3 +87,23 @@ class Retry:
         # More steps would overflow, and are beyond the longest pause.
         full = min(self.longest, self.backoff * 2.0 ** min(tries - 1, 100))
         return full * (1 - self.jitter * chance())
+
+
+def check_retry(value: object) -> None:
+    """Check for a policy, or None.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if value is not None and not isinstance(value, Retry):
+        raise ConfigError("retry", value, f"must be a Retry, not {type(value).__name__}", "Retry(times=3)")
+
+
+def check_result(field: str, function: object) -> None:
+    """Check that the function of a task has one result.
+
+    Raises:
+        ConfigError: It is a generator.
+    """
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigError(field, function, "is a generator", "return the result; progress is task.progress(value)")

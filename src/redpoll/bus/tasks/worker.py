@@ -29,7 +29,7 @@ from redpoll.bus.service import spawner
 from redpoll.bus.tasks.ending import NOTHING, Ending, Way, failed, returned, settle
 from redpoll.bus.tasks.handle import NESTED
 from redpoll.bus.tasks.processes import Errand, Processes
-from redpoll.bus.tasks.retry import Retry
+from redpoll.bus.tasks.retry import Retry, check_result, check_retry
 from redpoll.bus.tasks.task import Task
 from redpoll.checks import (
     call_problem,
@@ -159,16 +159,11 @@ class Worker:
         check_function(
             "handler", handler, "a handler is a plain function or a coroutine function of one argument, the task"
         )
-        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-            raise ConfigError(
-                "handler", handler, "is a generator", "return the result; progress is task.progress(value)"
-            )
+        check_result("handler", handler)
         problem = call_problem(handler)
         if problem is not None:
             raise ConfigError("handler", handler, f"cannot be called with a task: {problem}")
-        given: object = retry
-        if given is not None and not isinstance(given, Retry):
-            raise ConfigError("retry", given, f"must be a Retry, not {type(given).__name__}", "Retry(times=3)")
+        check_retry(retry)
         self.engine = engine
         self.payloads = payloads
         self.handler = handler

@@ -65,10 +65,23 @@ def load(name: str) -> App:
     module, _, attribute = name.partition(":")
     try:
         found: object = importlib.import_module(module)
-        for each in (attribute or "app").split("."):
-            found = getattr(found, each)
     except (Exception, SystemExit) as error:  # a module may raise anything, or be a script that ends
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            hint = (
+                f"give its name: {Path(module).stem}"
+                if module.endswith(".py")
+                else "run it in the folder of the module"
+            )
+            raise UsageError(f"there is no module {module} in {folder}, or installed", hint) from None
         raise UsageError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    for each in (attribute or "app").split("."):
+        if not hasattr(found, each):
+            apps = [f"{module}:{key}" for key, value in vars(sys.modules[module]).items() if isinstance(value, App)]
+            raise UsageError(
+                f"{module} has no {attribute or 'app'}",
+                f"it has {' and '.join(apps)}" if apps else "app = redpoll.App(…) makes one",
+            )
+        found = getattr(found, each)
     if not isinstance(found, App):
         raise UsageError(f"{name} is {type(found).__name__}, not a redpoll.App", "name it as module:attribute")
     return found
