@@ -21,7 +21,7 @@ from redpoll.bus import Bus, EngineState, QueueInfo, Queues, QueueSpec
 from redpoll.bus.engines.hub import disk
 from redpoll.bus.engines.hub.disk import open_store
 from redpoll.cli import main
-from redpoll.cli.bus import Desk
+from redpoll.cli.bus import BusCommand
 from redpoll.cli.output import Output
 from tests.cli.support import Running, refuse, started, until
 
@@ -135,7 +135,7 @@ def test_queues_are_listed_in_parts(hub: Served, monkeypatch: pytest.MonkeyPatch
 
 def test_many_rows_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """A table takes few calls for a row, has its numbers at the right, and nothing that acts upon a terminal."""
-    desk = Desk(None, Output())  # type: ignore[arg-type]
+    command = BusCommand(None, Output())  # type: ignore[arg-type]
     rows = [[f"queue {number}", number] for number in range(2_000)]
     calls = 0
 
@@ -145,7 +145,7 @@ def test_many_rows_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> No
 
     sys.setprofile(count)
     try:
-        desk.table("name ready", [*rows, ["\x1b[31m", 7]])
+        command.table("name ready", [*rows, ["\x1b[31m", 7]])
     finally:
         sys.setprofile(None)
     lines = capsys.readouterr().out.splitlines()

@@ -37,7 +37,7 @@ async def test_watches_are_left_at_once() -> None:
 
 FORKED = """
 import os, threading
-from redpoll.bus.threads.home import Home
+from redpoll.bus.threads.resident import BusResident
 from redpoll.bus.process_bus import ProcessBus
 
 async def name(side):

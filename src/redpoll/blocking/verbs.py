@@ -11,7 +11,18 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, 
 from redpoll.blocking.handover import Call, Handover
 from redpoll.errors import Closed, UsageError
 
-__all__ = ["Attribute", "BoundVerb", "Face", "Home", "Verb", "call", "check_blocking", "maker", "verb", "wait"]
+__all__ = [
+    "Attribute",
+    "BoundVerb",
+    "Face",
+    "OnLoopThread",
+    "Verb",
+    "call",
+    "handover_to_wait",
+    "maker",
+    "verb",
+    "wait",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -19,7 +30,7 @@ T = TypeVar("T")
 TargetT_co = TypeVar("TargetT_co", covariant=True)
 
 
-class Home(Protocol):
+class OnLoopThread(Protocol):
     """The resident of the loop thread through which calls are made."""
 
     @property
@@ -41,7 +52,7 @@ class Home(Protocol):
 class _Call(Call):
     """The future of a verb; cancelling it cancels the coroutine."""
 
-    def __init__(self, home: Home, handover: Handover, undo: Callable[[Any], object] | None) -> None:
+    def __init__(self, home: OnLoopThread, handover: Handover, undo: Callable[[Any], object] | None) -> None:
         super().__init__(handover)
         self.context = contextvars.copy_context()
         self.undo = undo
@@ -64,7 +75,7 @@ class _Call(Call):
             self.task.cancel()
 
 
-def check_blocking(home: Home) -> Handover:
+def handover_to_wait(home: OnLoopThread) -> Handover:
     """Return the way to the loop for a thread that is going to wait.
 
     Raises:
@@ -80,7 +91,7 @@ def check_blocking(home: Home) -> Handover:
     return handover
 
 
-def call(home: Home, function: Callable[..., R], *args: Any) -> R:
+def call(home: OnLoopThread, function: Callable[..., R], *args: Any) -> R:
     """Call a plain function on the loop and wait for it; on the loop's own thread, call it directly."""
     handover = home.handover
     if handover.is_here:
@@ -90,7 +101,7 @@ def call(home: Home, function: Callable[..., R], *args: Any) -> R:
 
 
 def wait(
-    home: Home,
+    home: OnLoopThread,
     method: Callable[..., Awaitable[R]],
     *args: Any,
     undo: Callable[[R], object] | None = None,
@@ -103,7 +114,7 @@ def wait(
         *args: Its arguments.
         undo: Called on the loop with a result that was not delivered because the thread was interrupted.
     """
-    handover = check_blocking(home)
+    handover = handover_to_wait(home)
     result: R = handover.wait_for(_Call(home, handover, undo), None, _perform, method, args, {}, None)
     return result
 
@@ -123,7 +134,7 @@ class Face(Generic[TargetT_co]):
         target: The object.
     """
 
-    def __init__(self, home: Home, target: TargetT_co) -> None:
+    def __init__(self, home: OnLoopThread, target: TargetT_co) -> None:
         self._home = home
         self._target = target
 
@@ -178,7 +189,7 @@ class BoundVerb(Generic[P, T]):
             UsageError: This is the thread of the event loop.
         """
         home = self._face._home
-        handover = check_blocking(home)
+        handover = handover_to_wait(home)
         it = self._verb
         result: T = handover.wait_for(
             _Call(home, handover, it.undo), None, _perform, it.of(self._face), args, kwargs, it.wrap_for(home)
@@ -226,7 +237,7 @@ class Verb(Generic[P, T]):
         method: Callable[..., Any] = getattr(face._target, self.__name__)
         return method
 
-    def wrap_for(self, home: Home) -> Callable[[Any], Any] | None:
+    def wrap_for(self, home: OnLoopThread) -> Callable[[Any], Any] | None:
         """Return the function that converts results for threads, or None."""
         wrap = self._wrap
         return None if wrap is None else lambda result: wrap(home, result)

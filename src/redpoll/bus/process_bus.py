@@ -15,7 +15,7 @@ from redpoll.locks import check_not_held
 from redpoll.platforms import after_fork
 
 if TYPE_CHECKING:
-    from redpoll.bus.threads.home import Home
+    from redpoll.bus.threads.resident import BusResident
 
 __all__ = ["ProcessBus"]
 
@@ -43,9 +43,9 @@ class ProcessBus(Generic[SideT]):
     def renew(self) -> None:
         """Begin anew, in a forked child: what it inherits is left as it is, and another thread may have held the lock."""
         self._lock = threading.RLock()
-        self._entered: tuple[Home, SideT] | None = None
+        self._entered: tuple[BusResident, SideT] | None = None
 
-    def enter(self) -> tuple[Home, SideT]:
+    def enter(self) -> tuple[BusResident, SideT]:
         """Return the way to the event loop, and the object there; connect if that was not done yet.
 
         Raises:
@@ -60,9 +60,9 @@ class ProcessBus(Generic[SideT]):
                 entered = self._entered
                 if entered is None:
                     # Imported where it is used: apps on a loop need no thread.
-                    from redpoll.bus.threads.home import Home
+                    from redpoll.bus.threads.resident import BusResident
 
-                    home = Home(connect(self._url, **self._options))
+                    home = BusResident(connect(self._url, **self._options))
                     home.enter()
                     entered = self._entered = (home, self._make(home.bus))
         return entered

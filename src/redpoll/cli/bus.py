@@ -24,14 +24,14 @@ from .output import Output, payload, printable
 from .records import is_screen
 from .runtime import Stop
 
-__all__ = ["Desk", "as_json", "on_bus", "write"]
+__all__ = ["BusCommand", "as_json", "on_bus", "write"]
 
 #: Seconds that connecting may take.
 _CONNECT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class BusCommand:
     """Resources of one run of a command.
 
     Attributes:
@@ -119,7 +119,7 @@ def on_bus(
     """Make a command of a function, with its own arguments and the options for connecting to a bus.
 
     Args:
-        work: Called with its `Desk` and its own arguments; returns the exit code. Its docstring is the command's.
+        work: Called with its `BusCommand` and its own arguments; returns the exit code. Its docstring is the command's.
         alone: Called first, with the `Output` and the arguments: with an exit code, no bus is needed.
     """
 
@@ -130,7 +130,7 @@ def on_bus(
             try:
                 async with connect(url, connect_timeout=min(timeout or _CONNECT, _CONNECT), **how) as bus:
                     async with asyncio.timeout(timeout):
-                        return await work(Desk(bus, output), **own)
+                        return await work(BusCommand(bus, output), **own)
             except TimeoutError as error:
                 if isinstance(error, RedpollError):
                     raise

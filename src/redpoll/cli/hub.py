@@ -13,7 +13,7 @@ from redpoll.config import Config
 from redpoll.errors import UsageError
 
 from . import runtime
-from .bus import Desk, on_bus
+from .bus import BusCommand, on_bus
 from .codes import ExitCode
 from .options import JsonOption, QuietOption, Shared, UntilEofOption, node_command
 from .output import Output, counted
@@ -87,9 +87,9 @@ def _check_alone(output: Output, data: str | None) -> ExitCode | None:
     return None if data is None else _report(check_store(data), output)
 
 
-async def _check(desk: Desk, data: _DataOption = None) -> ExitCode:  # noqa: ARG001  # there is none
+async def _check(command: BusCommand, data: _DataOption = None) -> ExitCode:  # noqa: ARG001  # there is none
     """Check the file of a hub for damage: of a running hub, or, with --data, of a stopped one."""
-    return _report(await _engine(desk).check(), desk.output)
+    return _report(await _engine(command).check(), command.output)
 
 
 def _report(problems: list[str], output: Output) -> ExitCode:
@@ -105,7 +105,7 @@ def _report(problems: list[str], output: Output) -> ExitCode:
 
 @on_bus
 async def _backup(
-    desk: Desk,
+    command: BusCommand,
     target: Annotated[
         str, typer.Argument(metavar="FILE", help="New file on the hub's machine; relative to its folder.")
     ],
@@ -114,14 +114,14 @@ async def _backup(
 
     To restore it, put the copy in an empty folder as hub.db and start a hub there.
     """
-    await _engine(desk).backup(target)
-    return desk.done("saved", f"saved as {target}", file=target)
+    await _engine(command).backup(target)
+    return command.done("saved", f"saved as {target}", file=target)
 
 
-def _engine(desk: Desk) -> HubEngine:
-    if not isinstance(desk.bus.engine, HubEngine):
-        raise UsageError(f"{desk.bus.capabilities.engine}:// is not a hub", "give the URL of a hub: redpoll://HOST")
-    return desk.bus.engine
+def _engine(command: BusCommand) -> HubEngine:
+    if not isinstance(command.bus.engine, HubEngine):
+        raise UsageError(f"{command.bus.capabilities.engine}:// is not a hub", "give the URL of a hub: redpoll://HOST")
+    return command.bus.engine
 
 
 def _upgrade(

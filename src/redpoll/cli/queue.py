@@ -11,7 +11,7 @@ import typer
 from redpoll.bus import QueueInfo
 from redpoll.errors import NoRoute
 
-from .bus import Desk, on_bus
+from .bus import BusCommand, on_bus
 from .codes import ExitCode
 from .output import counted
 
@@ -29,39 +29,39 @@ def _record(info: QueueInfo) -> dict[str, Any]:
 
 
 @on_bus
-async def list_(desk: Desk) -> ExitCode:
+async def list_(command: BusCommand) -> ExitCode:
     """List the queues, with the number of tasks in each state."""
-    names = sorted(await desk.bus.queues.names())
+    names = sorted(await command.bus.queues.names())
     rows = []
     # In parts: the event loop continues between them, however many there are.
     for at in range(0, len(names), _TOGETHER):
-        part = map(desk.bus.queues.inspect, names[at : at + _TOGETHER])
+        part = map(command.bus.queues.inspect, names[at : at + _TOGETHER])
         for info in await asyncio.gather(*part, return_exceptions=True):
             if isinstance(info, NoRoute):  # it was deleted meanwhile
                 continue
             if isinstance(info, BaseException):
                 raise info
-            desk.output.event("queue", _record(info))
+            command.output.event("queue", _record(info))
             state = "paused" if info.paused else ""
             rows.append([info.spec.name, info.spec.kind, *(getattr(info, each) for each in _FIELDS.split()), state])
-    desk.table(f"queue kind {_FIELDS} state", rows)
+    command.table(f"queue kind {_FIELDS} state", rows)
     return ExitCode.DONE
 
 
 @on_bus
-async def show(desk: Desk, queue: _QueueArgument) -> ExitCode:
+async def show(command: BusCommand, queue: _QueueArgument) -> ExitCode:
     """Show the settings of a queue, its contents, and its counters since the hub was started."""
-    info = await desk.bus.queues.inspect(queue)
-    desk.output.event("queue", _record(info))
+    info = await command.bus.queues.inspect(queue)
+    command.output.event("queue", _record(info))
     values = {**asdict(info.spec), **asdict(info)}
     del values["spec"]
-    desk.table("field value", [[key, value] for key, value in values.items()])
+    command.table("field value", [[key, value] for key, value in values.items()])
     return ExitCode.DONE
 
 
 @on_bus
 async def peek(
-    desk: Desk,
+    command: BusCommand,
     queue: _QueueArgument,
     state: Annotated[
         Literal["ready", "delayed", "taken", "dead"], typer.Option("--state", help="State of the tasks.")
@@ -70,18 +70,18 @@ async def peek(
 ) -> ExitCode:
     """Show tasks of a queue, the next ones first, without changing them."""
     rows = []
-    for task in await desk.bus.queues.browse(queue, state, limit or 10):
-        data = None if task.envelope is None else desk.value(task.envelope)
+    for task in await command.bus.queues.browse(queue, state, limit or 10):
+        data = None if task.envelope is None else command.value(task.envelope)
         fields = {"id": task.id, "queue": queue, "state": task.state, "attempt": task.attempt, "data": data}
-        desk.output.event("task", {**fields, "origin": task.origin, "history": task.history})
+        command.output.event("task", {**fields, "origin": task.origin, "history": task.history})
         rows.append([task.id, task.attempt, f"{data!r:.40}", "; ".join(task.history[-1:])])
-    desk.table("task attempt data history", rows)
+    command.table("task attempt data history", rows)
     return ExitCode.DONE
 
 
 @on_bus
 async def purge(
-    desk: Desk,
+    command: BusCommand,
     queue: _QueueArgument,
     state: Annotated[
         Literal["ready", "dead"],
@@ -89,60 +89,60 @@ async def purge(
     ] = "ready",
 ) -> ExitCode:
     """Remove the waiting tasks of a queue, which end as cancelled, or its dead letters."""
-    count = await desk.bus.queues.purge(queue, state)
-    return desk.done("purged", f"{counted(count, 'task')} removed", queue=queue, tasks=count)
+    count = await command.bus.queues.purge(queue, state)
+    return command.done("purged", f"{counted(count, 'task')} removed", queue=queue, tasks=count)
 
 
 @on_bus
 async def move(
-    desk: Desk,
+    command: BusCommand,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Queue of the tasks.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Queue to move the tasks to.")],
     limit: _LimitOption = None,
 ) -> ExitCode:
     """Move ready tasks to another queue; they keep their ids."""
-    count = await desk.bus.queues.move(source, target, limit)
-    return desk.done("moved", f"{counted(count, 'task')} moved", source=source, target=target, tasks=count)
+    count = await command.bus.queues.move(source, target, limit)
+    return command.done("moved", f"{counted(count, 'task')} moved", source=source, target=target, tasks=count)
 
 
 @on_bus
-async def pause(desk: Desk, queue: _QueueArgument) -> ExitCode:
+async def pause(command: BusCommand, queue: _QueueArgument) -> ExitCode:
     """Pause a queue: deliver no tasks until it is resumed. Workers keep the tasks that they have."""
-    await desk.bus.queues.pause(queue)
-    return desk.done("paused", f"{queue} is paused", queue=queue)
+    await command.bus.queues.pause(queue)
+    return command.done("paused", f"{queue} is paused", queue=queue)
 
 
 @on_bus
-async def resume(desk: Desk, queue: _QueueArgument) -> ExitCode:
+async def resume(command: BusCommand, queue: _QueueArgument) -> ExitCode:
     """Resume a paused queue."""
-    await desk.bus.queues.resume(queue)
-    return desk.done("resumed", f"{queue} is resumed", queue=queue)
+    await command.bus.queues.resume(queue)
+    return command.done("resumed", f"{queue} is resumed", queue=queue)
 
 
 @on_bus
 async def redrive(
-    desk: Desk,
+    command: BusCommand,
     queue: _QueueArgument,
     task: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of dead letters; all by default.")
     ] = None,
 ) -> ExitCode:
     """Return dead letters to their queue, as new tasks."""
-    made = await desk.bus.queues.redrive(queue, task or None)
-    return desk.done("redriven", f"{counted(len(made), 'task')} put back", queue=queue, tasks=made)
+    made = await command.bus.queues.redrive(queue, task or None)
+    return command.done("redriven", f"{counted(len(made), 'task')} put back", queue=queue, tasks=made)
 
 
 @on_bus
 async def delete(
-    desk: Desk,
+    command: BusCommand,
     queue: _QueueArgument,
     if_unused: Annotated[
         bool, typer.Option("--if-unused", help="Do not delete it if it has tasks or consumers.")
     ] = False,
 ) -> ExitCode:
     """Delete a queue with its contents: its tasks end as cancelled."""
-    await desk.bus.queues.delete(queue, if_unused=if_unused)
-    return desk.done("deleted", f"{queue} is deleted", queue=queue)
+    await command.bus.queues.delete(queue, if_unused=if_unused)
+    return command.done("deleted", f"{queue} is deleted", queue=queue)
 
 
 QUEUE = {

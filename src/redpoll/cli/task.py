@@ -9,7 +9,7 @@ import typer
 
 from redpoll.bus import OutcomeKind
 
-from .bus import Desk, as_json, on_bus, write
+from .bus import BusCommand, as_json, on_bus, write
 from .codes import ExitCode
 
 __all__ = ["TASK", "cancel", "result", "show"]
@@ -18,36 +18,36 @@ _IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the task."
 
 
 @on_bus
-async def show(desk: Desk, task: _IdArgument) -> ExitCode:
+async def show(command: BusCommand, task: _IdArgument) -> ExitCode:
     """Show the state of a task, its outcome, and the history of its attempts."""
-    found = await desk.bus.engine.lookup(task)
+    found = await command.bus.engine.lookup(task)
     outcome = found.outcome
     fields: dict[str, Any] = {"id": found.id, "queue": found.queue, "state": found.state, "attempt": found.attempt}
     fields["cancelling"] = found.cancelling
-    fields["data"] = None if found.envelope is None else desk.value(found.envelope)
+    fields["data"] = None if found.envelope is None else command.value(found.envelope)
     fields["outcome"] = None if outcome is None else OutcomeKind(outcome.kind).name.lower()
     fields["detail"] = "" if outcome is None else outcome.detail
     fields |= {"origin": found.origin, "after": list(found.after), "history": list(found.history)}
-    desk.output.event("task", fields)
-    desk.table("field value", [[key, value] for key, value in fields.items() if value or key == "data"])
+    command.output.event("task", fields)
+    command.table("field value", [[key, value] for key, value in fields.items() if value or key == "data"])
     return ExitCode.DONE
 
 
 @on_bus
-async def cancel(desk: Desk, task: _IdArgument) -> ExitCode:
+async def cancel(command: BusCommand, task: _IdArgument) -> ExitCode:
     """Cancel a task: withdraw it, or ask its worker to stop. The exit code is 1 if it is too late."""
-    answer = await desk.bus.tasks.handle(task).cancel()
-    desk.done("cancelled", answer, id=task, answer=answer)
+    answer = await command.bus.tasks.handle(task).cancel()
+    command.done("cancelled", answer, id=task, answer=answer)
     return ExitCode.NOT_DELIVERED if answer == "too late" else ExitCode.DONE
 
 
 @on_bus
-async def result(desk: Desk, task: _IdArgument) -> ExitCode:
+async def result(command: BusCommand, task: _IdArgument) -> ExitCode:
     """Wait for the result of a task, and print it: text unchanged, other values as JSON. The exit code of a failure is 1."""
-    value = await desk.bus.tasks.handle(task).result()
+    value = await command.bus.tasks.handle(task).result()
     plain = as_json(value)
-    desk.output.event("result", {"id": task, "result": plain})
-    if not desk.output.json:
+    command.output.event("result", {"id": task, "result": plain})
+    if not command.output.json:
         write(plain if isinstance(plain, str) else json.dumps(plain))
     return ExitCode.DONE
 

@@ -20,7 +20,7 @@ from redpoll.bus.notifications import (
     Route,
     WSGIMiddleware,
 )
-from redpoll.bus.threads import BlockingBus, BlockingRoutingNotifier, home
+from redpoll.bus.threads import BlockingBus, BlockingRoutingNotifier, resident
 from redpoll.errors import Closed, ConfigError, NoRoute, UsageError
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
 from tests.bus.threads.support import taken
@@ -80,7 +80,7 @@ def test_callbacks_of_two_subscriptions_do_not_wait_for_each_other(bus: Blocking
 
 def test_so_many_callbacks_are_called_at_a_time(bus: BlockingBus, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all threads busy the callbacks of further subscriptions wait, and nothing else does."""
-    monkeypatch.setattr(home, "THREADS", 1)
+    monkeypatch.setattr(resident, "THREADS", 1)
     gate = threading.Event()
     order: list[str] = []
 

@@ -13,7 +13,7 @@ import pytest
 
 from redpoll.blocking import connect
 from redpoll.bus import Requeue, Task
-from redpoll.bus.threads import BlockingBus, BlockingClaim, home
+from redpoll.bus.threads import BlockingBus, BlockingClaim, resident
 from redpoll.errors import Closed, ConfigError, EncodeError, NoRoute, QueueEmpty, TaskCancelled, UsageError
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
 from tests.bus.threads.support import double, opens, taken
@@ -117,7 +117,7 @@ def test_callbacks_that_wait_are_bounded(
     bus: BlockingBus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Behind a callback that does not return so many wait and no more; the log says so."""
-    monkeypatch.setattr(home, "EVENTS", 3)
+    monkeypatch.setattr(resident, "EVENTS", 3)
     gate = threading.Event()
     heard: list[int] = []
 
@@ -309,7 +309,7 @@ def test_a_claim_that_cannot_go_back_keeps_no_other(bus: BlockingBus, monkeypatc
         look_after(held[0], fail)
         look_after(held[1], lambda: given.append(1))
 
-    monkeypatch.setattr(home, "_LOOK", 0.01)
+    monkeypatch.setattr(resident, "_LOOK", 0.01)
     bus._home.handover.run(begin)
     del held[0]
     until(lambda: logged, "the failure to be told")

@@ -15,8 +15,8 @@ from redpoll.blocking.verbs import Attribute, Face, verb, wait
 from redpoll.bus.bus import Bus, Queues, connect
 from redpoll.bus.records import Capabilities
 from redpoll.bus.state import EngineState, Status
-from redpoll.bus.threads.home import Home
 from redpoll.bus.threads.messages import BlockingBroadcasts, BlockingNotifications, BlockingNotifier, BlockingRpc
+from redpoll.bus.threads.resident import BusResident
 from redpoll.bus.threads.tasks import BlockingTasks
 from redpoll.errors import Closed
 
@@ -44,7 +44,7 @@ class BlockingQueues(Face[Queues]):
 class BlockingStatus(Face[Status]):
     """The state of the engine and its reason: see `redpoll.bus.Status`."""
 
-    _home: Home
+    _home: BusResident
 
     state = Attribute[EngineState]()
     """The state of the engine."""
@@ -87,7 +87,7 @@ class BlockingBus:
     """
 
     def __init__(self, bus: Bus) -> None:
-        self._home = home = Home(bus)
+        self._home = home = BusResident(bus)
         self.queues = BlockingQueues(home, bus.queues)
         self.rpc = BlockingRpc(home, bus.rpc)
         self.broadcast = BlockingBroadcasts(home, bus.broadcast)

@@ -8,7 +8,7 @@ from typing import Self
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.verbs import Attribute, Face, maker, verb
 from redpoll.bus.engines.amqp.foreign import Foreign, ForeignConsumer, ForeignMessage, Properties
-from redpoll.bus.threads.home import Home
+from redpoll.bus.threads.resident import BusResident
 
 __all__ = ["BlockingForeign", "BlockingForeignConsumer", "BlockingForeignMessage"]
 
@@ -41,7 +41,7 @@ class BlockingForeignConsumer(Face[ForeignConsumer]):
     See `redpoll.bus.engines.amqp.foreign.ForeignConsumer`.
     """
 
-    _home: Home
+    _home: BusResident
     _iteration: Iteration[BlockingForeignMessage] | None = None
 
     queue = Attribute[str]()

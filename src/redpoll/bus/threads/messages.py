@@ -17,7 +17,7 @@ from redpoll.bus.rpc.rpc import Rpc, RpcOptions
 from redpoll.bus.rpc.server import Server
 from redpoll.bus.rpc.target import Target
 from redpoll.bus.service import Service
-from redpoll.bus.threads.home import Home, Running
+from redpoll.bus.threads.resident import BusResident, Running
 from redpoll.checks import is_async
 from redpoll.errors import UsageError
 
@@ -59,7 +59,7 @@ class BlockingClient(Face[Client]):
     See `redpoll.bus.rpc.Client`.
     """
 
-    _home: Home
+    _home: BusResident
 
     target = Attribute[Target]()
     """The target."""
@@ -105,7 +105,7 @@ class _Method:
 class BlockingRpc(Face[Rpc]):
     """Calls, for both their ends: see `redpoll.bus.rpc.Rpc`."""
 
-    _home: Home
+    _home: BusResident
 
     options = Attribute[RpcOptions]()
     """The options of calls."""
@@ -135,7 +135,7 @@ class BlockingSubscription(Running[BroadcastSubscription]):
     It is iterated by any number of threads, each broadcast goes to one of them.
     """
 
-    def __init__(self, home: Home, target: BroadcastSubscription) -> None:
+    def __init__(self, home: BusResident, target: BroadcastSubscription) -> None:
         super().__init__(home, target)
         self._iteration: Iteration[Broadcast] | None = None
 
@@ -210,7 +210,7 @@ class BlockingNotifier(_Priorities[Notifier]):
     It can be given to `NotificationHandler` and `WSGIMiddleware`, which send by `post`.
     """
 
-    _home: Home
+    _home: BusResident
 
     publisher = Attribute[str]()
     """The publisher."""
@@ -253,7 +253,7 @@ class BlockingRoutingNotifier(_Priorities[RoutingNotifier]):
     """
 
     def __init__(self, *routes: Route[NotifierLike | BlockingNotifier] | NotifierLike | BlockingNotifier) -> None:
-        homes: list[Home] = []
+        homes: list[BusResident] = []
 
         def awaited(notifier: Any) -> NotifierLike:
             if isinstance(notifier, BlockingNotifier):

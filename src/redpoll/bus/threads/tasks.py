@@ -14,7 +14,7 @@ from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.verbs import Attribute, Face, call, maker, verb, wait
 from redpoll.bus.tasks import Chain, Claim, Group, Handle, TaskChain, TaskGroup, Tasks, Worker
 from redpoll.bus.tasks.tasks import MAP_LIMIT, QUEUE, check_map
-from redpoll.bus.threads.home import Home, Running
+from redpoll.bus.threads.resident import BusResident, Running
 from redpoll.errors import RedpollError
 
 __all__ = ["BlockingChain", "BlockingClaim", "BlockingGroup", "BlockingHandle", "BlockingTasks", "BlockingWorker"]
@@ -23,7 +23,7 @@ __all__ = ["BlockingChain", "BlockingClaim", "BlockingGroup", "BlockingHandle", 
 class BlockingHandle(Face[Handle]):
     """A task that was submitted: see `redpoll.bus.Handle`."""
 
-    _home: Home
+    _home: BusResident
 
     def __repr__(self) -> str:
         return repr(self._target)
@@ -66,7 +66,7 @@ class BlockingClaim(Face[Claim]):
     As a context manager it ends with the block, as that does. One that is dropped goes back.
     """
 
-    _home: Home
+    _home: BusResident
     _goes_back = True
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class BlockingClaim(Face[Claim]):
             raise
 
     def __del__(self) -> None:
-        home: Home | None = getattr(self, "_home", None)
+        home: BusResident | None = getattr(self, "_home", None)
         if home is not None and self._goes_back:
             home.give_back(self._target.requeue)
 
@@ -115,7 +115,7 @@ def _claim(home: Any, claim: Claim) -> BlockingClaim:
     return taken
 
 
-def _one_of_each(home: Home, claim: Claim) -> BlockingClaim:
+def _one_of_each(home: BusResident, claim: Claim) -> BlockingClaim:
     """As `_claim`, for `Tasks.each`, which gives back skipped tasks when it ends: else it would take them once more."""
     taken = BlockingClaim(home, claim)
     taken._goes_back = False
@@ -163,7 +163,7 @@ class BlockingGroup(Face[TaskGroup]):
 class BlockingTasks(Face[Tasks]):
     """Work that is done once, by one of many workers: see `redpoll.bus.Tasks`."""
 
-    _home: Home
+    _home: BusResident
 
     submit = verb(Tasks.submit, _handle)
     schedule = verb(Tasks.schedule)

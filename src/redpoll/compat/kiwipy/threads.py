@@ -13,7 +13,7 @@ import kiwipy
 
 from redpoll.blocking.verbs import call, wait
 from redpoll.bus.awaitables import called, of_thread
-from redpoll.bus.threads.home import Home
+from redpoll.bus.threads.resident import BusResident
 from redpoll.checks import is_async
 from redpoll.compat.kiwipy import defaults
 from redpoll.compat.kiwipy.communicator import RmqCommunicator
@@ -36,7 +36,7 @@ class _Loop:
 
     def __init__(self, communicator: RmqCommunicator, timeout: float | None) -> None:
         # A home opens and closes what it has; a communicator is opened and closed as a bus is.
-        self.home = Home(cast("Any", communicator))
+        self.home = BusResident(cast("Any", communicator))
         self._timeout = timeout
 
     def wait(self, method: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:

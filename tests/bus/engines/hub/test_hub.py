@@ -66,7 +66,7 @@ async def test_nobody_there() -> None:
     """Connecting fails within its time, or goes on in the background where that was asked for."""
     with running() as hub:
         url = hub.url
-    with pytest.raises(DialFailed):
+    with pytest.raises(DialFailed, match=r"no hub answered in time \(redpoll hub --data DIR starts one\)"):
         await redpoll.connect(url, connect_timeout=0.2).__aenter__()
     async with redpoll.connect(url, wait=True) as bus:
         assert not await bus.healthy()

@@ -192,8 +192,9 @@ class HubMember(Receiving):
             error = self._last_error
             if isinstance(error, DialFailed):
                 raise error from None
-            where = self._hosts[0]
-            raise DialFailed(where, "no hub answered in time" if error is None else str(error)) from None
+            failed = DialFailed(self._hosts[0], "no hub answered in time" if error is None else str(error))
+            failed.hint = "redpoll hub --data DIR starts one" if error is None else None
+            raise failed from None
         except BaseException:
             await self._end()
             raise

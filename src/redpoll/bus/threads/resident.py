@@ -1,4 +1,4 @@
-"""The home of a bus for threads on the loop thread, and the threads of its callbacks."""
+"""The resident of a bus for threads on the loop thread, and the threads of its callbacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from redpoll.blocking.futures import ThreadFuture
 from redpoll.blocking.handover import Handover
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.resident import Resident
-from redpoll.blocking.verbs import Attribute, Face, check_blocking, wait
+from redpoll.blocking.verbs import Attribute, Face, handover_to_wait, wait
 from redpoll.bus.awaitables import called
 from redpoll.bus.broadcast import BroadcastSubscription
 from redpoll.bus.bus import Bus
@@ -30,7 +30,7 @@ from redpoll.bus.tasks import Worker
 from redpoll.checks import check_function, require, seconds
 from redpoll.errors import Closed, UsageError
 
-__all__ = ["EVENTS", "THREADS", "Home", "Running"]
+__all__ = ["EVENTS", "THREADS", "BusResident", "Running"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -47,7 +47,7 @@ _LOOK: Final = 0.5
 RunsT = TypeVar("RunsT", Worker, Server, Listener, BroadcastSubscription)
 
 
-class Home(Resident):
+class BusResident(Resident):
     """The resident of a bus on the loop thread.
 
     Args:
@@ -210,13 +210,13 @@ class Home(Resident):
 
     def iterate(self, source: AsyncIterator[Any], wrap: Callable[[Any], Any] = lambda value: value) -> Iteration[Any]:
         """An asynchronous iterator, for threads."""
-        return Iteration(self.handover, partial(check_blocking, self), source, self.name, wrap)
+        return Iteration(self.handover, partial(handover_to_wait, self), source, self.name, wrap)
 
 
 class Running(Face[RunsT]):
     """A service that runs on the loop while a block does."""
 
-    _home: Home
+    _home: BusResident
 
     active = Attribute[bool]()
     """True if it receives work: not while the engine reconnects, nor when it is closed."""
