@@ -34,6 +34,10 @@ _TRIED: Final = 64
 #: Bodies that are moved at a time.
 _MOVED: Final = 64
 _REFERENCES: Final = "SELECT rowid, body FROM {0} WHERE typeof(body) = 'integer'"
+_BODIES: Final = "SELECT body FROM {0} WHERE typeof(body) = 'integer'"
+_DISTINCT: Final = " UNION ".join(map(_BODIES.format, LARGE))
+_UP: Final = f"{_DISTINCT} ORDER BY 1"
+_DOWN: Final = f"{_DISTINCT} ORDER BY 1 DESC LIMIT {_MOVED}"
 _MOVE: Final = "UPDATE {0} SET body = ? WHERE rowid = ?"
 
 
@@ -145,7 +149,7 @@ class Bodies:
         # A reference is never 0: the first block stays empty.
         self._free, end, size = [], 1, 0
         self._live = self._fresh = 0
-        for reference in self._found():
+        for (reference,) in self._database.execute(_UP):
             start, length = reference >> _BITS, reference & _LENGTH
             if start > end:
                 self._free.append((end, start))
@@ -160,7 +164,7 @@ class Bodies:
         """Move bodies from the end of the file to free room before them, and cut it."""
         self.look()
         moved: dict[int, int] = {}
-        for reference in self._found()[: -_MOVED - 1 : -1]:
+        for (reference,) in tuple(self._database.execute(_DOWN)):
             start = self._first(_room(reference & _LENGTH))
             if start > reference >> _BITS:
                 break
@@ -174,9 +178,6 @@ class Bodies:
                     self._database.execute(_MOVE.format(table), (moved[reference], row))
             self._database.execute("COMMIT")
         self.look()
-
-    def _found(self) -> list[int]:
-        return sorted({reference for _, _, reference in references(self._database)})
 
     def _write(self, start: int, body: Any) -> None:
         self._file.write(start * _BLOCK, _HEAD.pack(zlib.crc32(body)))
