@@ -25,7 +25,7 @@ from redpoll.errors import (
 from redpoll.message import Message
 from redpoll.node.door import Peer, is_linked, peer_of, why_unreachable
 from redpoll.nq.core.endpoint import FIN, HELLO, Endpoint
-from redpoll.nq.core.errors import in_words
+from redpoll.nq.core.errors import caused, in_words
 from redpoll.nq.core.hello import hello_body, hello_problem
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.puts import REDELIVERED
@@ -93,9 +93,7 @@ class ClientEndpoint(Endpoint):
         session = self.session
         if session.id == peer and session.peer is not None:
             return session
-        nobody = Session(self, peer, self.options.connection)
-        nobody.error = ConnectionResetError(peer)
-        return nobody
+        return self.nobody(peer)
 
     def is_there(self, peer: UUID) -> bool:
         """Return True if messages of a peer can still arrive."""
@@ -109,9 +107,7 @@ class ClientEndpoint(Endpoint):
         try:
             await self._meet_servers()
         except Exception as error:
-            aborted = ConnectionAbortedError(self.id)
-            aborted.__cause__ = error
-            self._give_up(aborted)
+            self.give_up(caused(ConnectionAbortedError(self.id), error))
             raise
 
     async def _meet_servers(self) -> None:
@@ -123,16 +119,14 @@ class ClientEndpoint(Endpoint):
                 self._greeting = greeting = self.node.request(hello, timeout=_HELLO_TIMEOUT)
                 answer = await greeting
             except (TLSError, UsageError, NotAuthorized) as error:
-                self._give_up(in_words(error))
+                self.give_up(in_words(error))
             except Fenced as error:
                 self._fenced(error)
             except (Busy, NoHandler, ShuttingDown) as error:
                 self._last_error = error
                 await asyncio.sleep(_HELLO_PAUSE)
             except Refused as error:
-                refused = ConnectionRefusedError(self.id)
-                refused.__cause__ = error
-                self._give_up(refused)
+                self.give_up(caused(ConnectionRefusedError(self.id), error))
             except Closed:
                 return
             except RedpollError as error:
@@ -157,9 +151,7 @@ class ClientEndpoint(Endpoint):
     def _is_met(self, answer: Received[Any]) -> bool:
         problem = hello_problem(answer.data, Purpose.SERVER)
         if problem is not None:
-            refused = ConnectionRefusedError(self.id)
-            refused.__cause__ = PeerLost(self.address, problem)
-            self._give_up(refused)
+            self.give_up(caused(ConnectionRefusedError(self.id), PeerLost(self.address, problem)))
             return False
         return self._meet(peer_of(answer))
 
@@ -188,22 +180,17 @@ class ClientEndpoint(Endpoint):
 
     def _fenced(self, error: Fenced) -> None:
         """End, since a later process with this id and secret took over."""
-        aborted = ConnectionAbortedError(self.id)
-        aborted.__cause__ = error
-        self._give_up(aborted)
+        self.give_up(caused(ConnectionAbortedError(self.id), error))
 
-    def _give_up(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException) -> None:
         """End: the client stops dialling."""
         if self.refused is None:
-            self.refused = error
             if not isinstance(error, ConnectionResetError):
                 # Many scripts ignore futures. Only the text: a log record that kept the error would keep its link alive.
                 why = error if isinstance(error, RedpollError) else error.__cause__ or error
                 _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, why)
-            self.forget(self.session, error)
-            self.receive_queue.close(error)
+            super().give_up(error)
             self._unlinked.set()
-            self.look()
 
     # Messages
 
@@ -224,7 +211,7 @@ class ClientEndpoint(Endpoint):
     def _received_fin(self, session: Session) -> None:
         """Handle the FIN of the server: the answer to the client's, or the end of the session."""
         if not session.sent_fin:
-            self._give_up(ConnectionResetError(session.id))
+            self.give_up(ConnectionResetError(session.id))
         self.look()
 
     def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
@@ -279,8 +266,7 @@ class ClientEndpoint(Endpoint):
         if isinstance(error, Fenced):
             self._fenced(error)
             return
-        lost = ConnectionResetError(session.id)
-        lost.__cause__ = error
+        lost = caused(ConnectionResetError(session.id), error)
         self.renew()
         self.forget(session, lost)
         self.receive_queue.interrupt(lost)

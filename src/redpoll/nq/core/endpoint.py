@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from redpoll.errors import Busy, ConfigError, NoHandler, RedpollError
+from redpoll.errors import Busy, NoHandler, RedpollError
 from redpoll.node.door import PIECE_FIELDS, LayerNode, Peer, Piece, peer_of
 from redpoll.nq.core.errors import again
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
@@ -94,15 +94,19 @@ class Endpoint:
         """The error of a put without receivers; None if it succeeds. May be called from any thread."""
         return self.refused or (ConnectionAbortedError(self.id) if self.closing else None)
 
-    def give_up(self, error: ConfigError) -> None:
-        """End with an error, since the endpoint cannot be reached any more."""
-        aborted = ConnectionAbortedError(self.id)
-        aborted.__cause__ = error
-        self.refused = aborted
+    def give_up(self, error: BaseException) -> None:
+        """End with an error, since there will be no peer any more."""
+        self.refused = error
         for session in self.recipients():
-            self.forget(session, aborted)
-        self.receive_queue.close(aborted)
+            self.forget(session, error)
+        self.receive_queue.close(error)
         self.look()
+
+    def nobody(self, peer: UUID) -> Session:
+        """Return a failed session, for puts to a peer that is not connected."""
+        session = Session(self, peer, self.options.connection)
+        session.error = self.refused or ConnectionResetError(peer)
+        return session
 
     @property
     def ready(self) -> bool:

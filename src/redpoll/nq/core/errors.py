@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from redpoll.errors import Busy, ConfigError, QueueFull, TLSError, UsageError
@@ -15,6 +15,7 @@ __all__ = [
     "PUT_HINT",
     "SIZE_HINT",
     "again",
+    "caused",
     "check_peers",
     "check_timeout",
     "full_here",
@@ -22,6 +23,8 @@ __all__ = [
     "in_words",
     "start_error",
 ]
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 #: Words in hints of the node that are not options here.
 _NODES = ("tls=", "TLS(", "TLS.", "encryption", "trust store", "ca=")
@@ -37,17 +40,19 @@ _CA = "give the certificate of the CA that signed the server's; the server's own
 
 def again(error: BaseException) -> BaseException:
     """Return a copy of an error that is raised more than once, so that its traceback does not grow."""
-    new = copy(error)
-    new.__cause__ = error.__cause__
-    return new
+    return caused(copy(error), error.__cause__)
+
+
+def caused(error: ErrorT, cause: BaseException | None) -> ErrorT:
+    """Set the cause of an error that is not raised here, and return the error."""
+    error.__cause__ = cause
+    return error
 
 
 def in_words(error: BaseException) -> BaseException:
     """Return an error with a hint for the facade."""
     if isinstance(error, TLSError) and error.hint is not None and any(word in error.hint for word in _NODES):
-        told = TLSError(error.detail, error.address, _BOTH)
-        told.__cause__ = error.__cause__
-        return told
+        return caused(TLSError(error.detail, error.address, _BOTH), error.__cause__)
     return error
 
 
@@ -74,8 +79,7 @@ def full_there(error: Busy) -> QueueFull:
     full = QueueFull(error.message, 0, "messages of the peer")
     full.reason = f"the queue of the peer is full: {error.text}"
     full.hint = "its program gets too slowly, or its queue_size is too small"
-    full.__cause__ = error
-    return full
+    return caused(full, error)
 
 
 def check_peers(peers: Iterable[object], hint: str) -> None:

@@ -12,6 +12,7 @@ from redpoll.config import Config
 from redpoll.errors import ConfigError, UsageError
 from redpoll.node.door import MESSAGE_UNIT
 from redpoll.nq.core.client import ClientEndpoint
+from redpoll.nq.core.errors import caused
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions
 from redpoll.nq.core.server import ServerEndpoint
@@ -95,7 +96,7 @@ def make_endpoint(
     config = config_of(options, server=server, encrypts=protocol is Protocol.TCP)
 
     def given_up(error: ConfigError) -> None:
-        endpoint.give_up(error)
+        endpoint.give_up(caused(ConnectionAbortedError(endpoint.id), error))
 
     kind = ServerEndpoint if server else ClientEndpoint
     carrier: Carrier = Sockets()

@@ -10,6 +10,7 @@ from uuid import UUID
 from redpoll.errors import Busy, RedpollError, Refused, ShuttingDown
 from redpoll.node.door import Peer, is_linked, peer_of
 from redpoll.nq.core.endpoint import Endpoint
+from redpoll.nq.core.errors import caused
 from redpoll.nq.core.hello import hello_body, hello_problem
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.session import Session
@@ -52,12 +53,7 @@ class ServerEndpoint(Endpoint):
     def recipient(self, peer: UUID) -> Session:
         """Return the session for a put to a peer; a failed one if it is not connected. May be called from any thread."""
         session = self.sessions.get(peer)
-        return self._nobody(peer) if session is None else session
-
-    def _nobody(self, peer: UUID) -> Session:
-        session = Session(self, peer, self.options.connection)
-        session.error = self.refused or ConnectionResetError(peer)
-        return session
+        return self.nobody(peer) if session is None else session
 
     def is_there(self, peer: UUID) -> bool:
         """Return True if messages of a peer can still arrive. May be called from any thread."""
@@ -190,9 +186,7 @@ class ServerEndpoint(Endpoint):
             begun = self.sessions.get(UUID(bytes=peer.identity))
             session = begun if begun is not None and begun.peer is None else None
         if session is not None:
-            lost = ConnectionResetError(session.id)
-            lost.__cause__ = error
-            self.forget(session, lost)
+            self.forget(session, caused(ConnectionResetError(session.id), error))
 
     async def _part(self, flush: bool, evict: bool) -> None:
         if evict or not flush:

@@ -18,7 +18,7 @@ from redpoll.errors import (
     SendError,
     ShuttingDown,
 )
-from redpoll.nq.core.errors import SIZE_HINT, full_here, full_there
+from redpoll.nq.core.errors import SIZE_HINT, caused, full_here, full_there
 from redpoll.nq.core.puts import Delivery
 
 if TYPE_CHECKING:
@@ -273,9 +273,7 @@ class Session:
             error.hint = SIZE_HINT
         if isinstance(error, (QueueFull, MessageTooLarge, Refused)):
             return error
-        lost: BaseException = ConnectionResetError(self.id)
-        lost.__cause__ = error
-        return lost
+        return caused(ConnectionResetError(self.id), error)
 
     # The peer
 
