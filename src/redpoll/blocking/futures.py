@@ -144,12 +144,14 @@ class ThreadFuture(Future[Any]):
             except InvalidStateError:  # cancelled meanwhile
                 pass
         elif self._sleepers is not None:
-            self._wake()
+            self.wake_sleepers()
 
     def wake_sleepers(self) -> None:
         """Wake the threads that wait, since the future has ended."""
-        if self._sleepers is not None:
-            self._wake()
+        with _lock:
+            sleepers, self._sleepers = self._sleepers, []
+        for waiter in sleepers or ():
+            waiter.release()
 
     def _invoke_callbacks(self) -> None:
         # First: a callback may wait for something that a woken thread does.
@@ -186,12 +188,6 @@ class ThreadFuture(Future[Any]):
                 raise TimeoutError
         if self._state != _FINISHED:
             raise CancelledError
-
-    def _wake(self) -> None:
-        with _lock:
-            sleepers, self._sleepers = self._sleepers, []
-        for waiter in sleepers or ():
-            waiter.release()
 
 
 def time_left(deadline: float | None) -> float:

@@ -53,11 +53,17 @@ class PoolNode(BlockingNode[DataT]):
         max_workers: int | None = None,
         **options: Any,
     ) -> None:
-        _check(handler)
+        check_handler(handler)
+        if is_async(handler):
+            raise UsageError(
+                "expected a plain function as the handler of a PoolNode", "redpoll.Node takes coroutine functions"
+            )
         if max_workers is None:
-            max_workers = min(32, (_cpu_count() or 1) + 4)
-        else:
-            _check_workers(max_workers)
+            # As ThreadPoolExecutor does: since Python 3.13, the processors that this process may use.
+            count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
+            max_workers = min(32, (count() or 1) + 4)
+        elif type(max_workers) is not int or max_workers < 1:
+            raise UsageError(f"max_workers is {max_workers!r}; expected a positive integer, or None")
         config = Config.from_options(config, options)
         config = config.replace(
             slots=max_workers if config.slots is None else config.slots,
@@ -159,22 +165,3 @@ def _take(waiting: list[Received[DataT]]) -> Received[DataT] | None:
 def _end(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if not done.done():
         done.set_result((result, error))
-
-
-def _cpu_count() -> int | None:
-    """Count processors as ThreadPoolExecutor does: since Python 3.13, those that this process may use."""
-    count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
-    return count()
-
-
-def _check_workers(number: object) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise UsageError(f"max_workers is {number!r}; expected a positive integer, or None")
-
-
-def _check(handler: Any) -> None:
-    check_handler(handler)
-    if is_async(handler):
-        raise UsageError(
-            "expected a plain function as the handler of a PoolNode", "redpoll.Node takes coroutine functions"
-        )

@@ -19,6 +19,8 @@ from redpoll.wiring import protocol
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.network import greet
 
+from .output import printable
+
 __all__ = ["FORMATS", "Graph", "Item", "Pipe", "Process", "draw", "look"]
 
 #: The word that asks a wiring to describe itself.
@@ -174,7 +176,8 @@ class _Drawing:
         self.graph = Graph([], [])
         self._by_address: dict[str, int] = {}
         self._by_identity: dict[str, int] = {}
-        self._queues: dict[int, set[str]] = {}
+        #: The queues of processes, by the index of the process.
+        self._queues: set[tuple[int, str]] = set()
         listed: dict[str, dict[tuple[str, str], Entry]] = {}
         for entry in sorted(entries, key=lambda each: each.key):
             listed.setdefault(str(entry.address), {})[entry.key] = entry
@@ -203,6 +206,7 @@ class _Drawing:
         for key, entry in listed.items():
             described.setdefault(key, Item(*key, "global", entry.style, True))
         process.items = sorted(described.values(), key=lambda each: (each.kind, each.name))
+        self._queues.update((place, each.name) for each in process.items if each.kind == "queue")
         if process.identity:
             self._by_identity.setdefault(process.identity, place)
 
@@ -213,7 +217,9 @@ class _Drawing:
                 queues = pipe.get("queue", pipe.get("queues"))
                 for queue in queues[:_MAX_THINGS] if isinstance(queues, list | tuple) else [queues]:
                     name = _text(queue) or _HIDDEN
-                    self._has_queue(target, name)
+                    if (target, name) not in self._queues:
+                        self._queues.add((target, name))
+                        self.graph.processes[target].items.append(Item("queue", name, "", None, False))
                     bound = Pipe(
                         source,
                         _text(exchange.get("name")),
@@ -235,15 +241,6 @@ class _Drawing:
             place = self._by_identity[identity] = len(self.graph.processes)
             self.graph.processes.append(Process(_text(pipe.get("peer")), identity, "the directory does not list it"))
         return place
-
-    def _has_queue(self, place: int, name: str) -> None:
-        queues = self._queues.get(place)
-        process = self.graph.processes[place]
-        if queues is None:
-            queues = self._queues[place] = {each.name for each in process.items if each.kind == "queue"}
-        if name not in queues:
-            queues.add(name)
-            process.items.append(Item("queue", name, "", None, False))
 
 
 # Foreign data
@@ -280,24 +277,22 @@ def _as_text(graph: Graph) -> str:
             if item.kind == "exchange":
                 before = (item.name, item.style or "-", process.label)
                 pipes = leading.get((place, item.name), ())
-                rows += [(*before, *_row(pipe, processes[pipe.target])) for pipe in pipes]
+                for pipe in pipes:
+                    counts = _number(pipe.sent), _number(pipe.dropped)
+                    rows.append((*before, pipe.queue, processes[pipe.target].label, pipe.state or "-", *counts))
                 if not pipes:
                     rows.append((*before, *"-----"))
             elif (place, item.name) not in bound:
                 rows.append((*"---", item.name, process.label, *"---"))
-    shown = [[_printable(cell) for cell in row] for row in rows]
+    shown = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
     lines += [
-        f"not reached: {_printable(process.label)}: {_printable(process.problem)}"
+        f"not reached: {printable(process.label)}: {printable(process.problem)}"
         for process in processes
         if process.problem
     ]
     return "\n".join(lines) + "\n"
-
-
-def _row(pipe: Pipe, target: Process) -> tuple[str, ...]:
-    return pipe.queue, target.label, pipe.state or "-", _number(pipe.sent), _number(pipe.dropped)
 
 
 def _as_dot(graph: Graph) -> str:
@@ -365,13 +360,9 @@ def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def _quoted(text: str) -> str:
-    return '"' + _printable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + printable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _entities(text: str) -> str:
-    return "".join(f"#{ord(char)};" if char in '"#<>&;`\\|' else char for char in _printable(text))
+    return "".join(f"#{ord(char)};" if char in '"#<>&;`\\|' else char for char in printable(text))
