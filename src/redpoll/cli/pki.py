@@ -134,16 +134,18 @@ def show(
     The exit code is 1 if one is unusable: expired, not signed by its CA, or not matching its key.
     """
     output = Output(json=json)
+    code = ExitCode.DONE
+    reports = []
     with _telling(output):
-        paths = [_path(each, folder) for each in names] if names else _all(folder)
-        found = [_inspected(path, output) for path in paths]
-        reports = [report for report, _ in found if report is not None]
+        for path in [_path(each, folder) for each in names] if names else _all(folder):
+            try:
+                reports.append(_inspect(path))
+            except (UsageError, OSError) as error:
+                told = _tell(error, output)
+                code = code or told
         _print(reports, output, table=not names)
-    failed = [error for _, error in found if error is not None]
-    if failed:
-        raise typer.Exit(failed[0])
-    if any(report.problems for report in reports):
-        raise typer.Exit(ExitCode.NOT_DELIVERED)
+    if code or any(report.problems for report in reports):
+        raise typer.Exit(code or ExitCode.NOT_DELIVERED)
 
 
 @contextmanager
@@ -192,13 +194,6 @@ def _inspect(path: Path) -> Report:
 
     key = path.with_suffix(".key")
     return inspect(path, key=key if path.stem == _CA and key.exists() else None)
-
-
-def _inspected(path: Path, output: Output) -> tuple[Report | None, ExitCode | None]:
-    try:
-        return _inspect(path), None
-    except (UsageError, OSError) as error:
-        return None, _tell(error, output)
 
 
 def _print(reports: Sequence[Report], output: Output, *, table: bool) -> None:

@@ -212,10 +212,8 @@ class Source:
 def _status(name: str) -> os.stat_result:
     try:
         status = Path(name).stat()
-    except OSError as error:
-        raise UsageError(f"cannot read {printable(name)}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"cannot read {printable(name)}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {printable(name)}: {getattr(error, 'strerror', error)}") from error
     if stat.S_ISDIR(status.st_mode):
         raise UsageError(f"cannot read {printable(name)}: it is a directory")
     if not os.access(name, os.R_OK):
