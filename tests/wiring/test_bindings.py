@@ -11,6 +11,7 @@ from redpoll import GLOBAL, Wiring
 from redpoll.errors import Closed, RedpollError, UnknownName, WiringError
 from redpoll.wiring import Binding, Limits, Style, bindings
 from redpoll.wiring.connection import Connection
+from redpoll.wiring.directory import Directory
 from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
@@ -209,6 +210,29 @@ async def test_gone_for_a_third() -> None:
                 await exchange.send(b"again")
                 assert await queue.receive(PATIENCE) == b"again"
             await b.close()
+
+
+async def test_cancelled_by_a_third() -> None:
+    """A third wiring that gives up a binding while its queue is looked for has left nothing when that is found."""
+    async with (
+        Directory(port=0, lease=60.0) as names,
+        Wiring(names.address) as a,
+        Wiring(names.address) as b,
+        Wiring(names.address) as third,
+    ):
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        asking = asyncio.ensure_future(third.bind("E", "Q", wait=None))
+        await until(lambda: ("queue", "Q") in a._resolver._asked)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        (connection,) = a._net.connections.values()
+        await until(lambda: not connection.subscriptions)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        await until(lambda: ("queue", "Q") not in a._resolver._asked)
+        await until(lambda: not exchange.pipes and not queue.stats.pipes)
+        assert (await third.bind("E", "Q")).state == "up"
+        assert exchange.stats.pipes == 1
 
 
 async def test_queue_taken_away() -> None:

@@ -289,15 +289,10 @@ class Bindings:
         name = check_name("exchange", word.get("exchange"))
         queue = check_name("queue", word.get("queue"))
         exchange = board.visible_exchange(connection, name)
-        target = connection
-        if field(word, "here", bool):
-            is_global = field(word, "is_global", bool)
-        else:
-            if queue in board.queues:
-                board.visible_queue(connection, queue, name)
-            # A wiring of another process cannot bind, by way of this one, a name that it does not see itself.
-            target = await self._resolver.find("queue", queue, is_global=not connection.sees_process)
-            is_global = self._is_global(target, queue)
+        here = field(word, "here", bool)
+        is_global = here and field(word, "is_global", bool)
+        if not here and queue in board.queues:
+            board.visible_queue(connection, queue, name)
         key = name, queue
         requests = connection.subscriptions
         if key not in requests and len(requests) >= MAX_SUBSCRIPTIONS:
@@ -307,6 +302,11 @@ class Bindings:
         if subscription is None or new:
             subscription = requests[key] = Subscription(exchange, queue)
         try:
+            target = connection
+            if not here:
+                # A wiring of another process cannot bind, by way of this one, a name that it does not see itself.
+                target = await self._resolver.find("queue", queue, is_global=not connection.sees_process)
+                is_global = self._is_global(target, queue)
             former = await self._take_back(target, name, queue) if new else None
             if former is not None and former.exchange is exchange:
                 if requests.get(key) is subscription:
