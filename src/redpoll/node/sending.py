@@ -61,11 +61,13 @@ _GONE: Any = None
 
 
 def check_seconds(value: object, name: str = "timeout") -> None:
-    """Validate a timeout.
+    """Validate a timeout; None is no limit.
 
     Raises:
-        UsageError: It is not a number from 0 to a year.
+        UsageError: It is neither None nor a number from 0 to a year.
     """
+    if value is None:
+        return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{name} must be a number of seconds or None, not {type(value).__name__}")
     if not 0 <= value <= _YEAR:

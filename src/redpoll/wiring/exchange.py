@@ -253,8 +253,7 @@ class Exchange:
         await self._delete(self)
 
     async def _send_later(self, data: Any, timeout: float | None) -> None:
-        if timeout is not None:
-            check_seconds(timeout)
+        check_seconds(timeout)
         if self.at_limit is AtLimit.REFUSE and self.pipes:
             raise self._full(data)
         try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from math import isfinite
 
+from redpoll.checks import integer, optional, require
 from redpoll.errors import ConfigError, UsageError
 
 __all__ = [
@@ -30,6 +30,9 @@ _ENDLESS = 2**62
 
 #: Maximum size of a name, in bytes of UTF-8.
 MAX_NAME = 255
+
+
+_limit = optional(integer(1, _ENDLESS))
 
 
 class Scope(Enum):
@@ -97,19 +100,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name in ("messages", "bytes"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ConfigError(name, value, f"must be an int or None, not {type(value).__name__}")
-            if not 1 <= value <= _ENDLESS:
-                raise ConfigError(name, value, f"must be 1 to {_ENDLESS}", "None is no limit")
-        resume: object = self.resume
-        if isinstance(resume, bool) or not isinstance(resume, int | float) or not isfinite(resume):
-            raise ConfigError("resume", resume, "must be a number above 0, at most 1")
-        if not 0 < resume <= 1:
-            raise ConfigError("resume", resume, "must be above 0 and at most 1")
+        require("messages", self.messages, _limit)
+        require("bytes", self.bytes, _limit)
+        if type(self.resume) not in {int, float} or not 0 < self.resume <= 1:
+            raise ConfigError("resume", self.resume, "must be a number above 0, at most 1")
 
     @property
     def most_messages(self) -> int:

@@ -205,8 +205,7 @@ class Queue:
         await self._delete(self)
 
     async def _next(self, timeout: float | None) -> Any:
-        if timeout is not None:
-            check_seconds(timeout)
+        check_seconds(timeout)
         if timeout is None:
             await self._wait()
         else:

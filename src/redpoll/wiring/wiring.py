@@ -77,8 +77,7 @@ class Wiring:
         resume: float | None = None,
         config: Config | None = None,
     ) -> None:
-        if bind_timeout is not None:
-            check_seconds(bind_timeout, "bind_timeout")
+        check_seconds(bind_timeout, "bind_timeout")
         self._bind_timeout = bind_timeout
         given = {"host": host, "port": port, "tls": tls, "encryption": encryption, "resume": resume}
         base = Config(port=0) if config is None else config
@@ -149,8 +148,7 @@ class Wiring:
         Waits in `send`, `receive` and `bind` end with `Closed`. Messages that wait in a queue can still be taken with
         `receive_nowait`. If it is cancelled, it ends everything at once.
         """
-        if linger is not None:
-            check_seconds(linger, "linger")
+        check_seconds(linger, "linger")
         if self._state != "running":
             return
         self._state = "closing"
@@ -327,9 +325,8 @@ class Wiring:
             LinkError: An owner cannot be reached.
         """
         self._check()
-        if not isinstance(wait, Unset) and wait is not None:
-            check_seconds(wait, "wait")
         seconds = self._bind_timeout if isinstance(wait, Unset) else wait
+        check_seconds(seconds, "wait")
         names = self._name(exchange, "exchange"), self._name(queue, "queue")
         for given in (exchange, queue):
             if isinstance(given, Exchange | Queue) and given.scope is Scope.LOCAL and not self._board.owns(given):
@@ -389,8 +386,7 @@ class Wiring:
         message = self._next()
         if message is not None:
             return message
-        if timeout is not None:
-            check_seconds(timeout)
+        check_seconds(timeout)
         try:
             async with asyncio.timeout(timeout):
                 while (message := self._next()) is None:

@@ -98,8 +98,7 @@ class DirectoryClient:
     ) -> None:
         self.address = Address.parse(address)
         self.owner_identity = os.urandom(16) if owner_identity is None else _identity(owner_identity)
-        if timeout is not None:
-            check_seconds(timeout)
+        check_seconds(timeout)
         self._timeout = timeout
         self.lost: Callable[[RedpollError], object] | None = None
         self.back: Callable[[], object] | None = None
@@ -423,8 +422,7 @@ class DirectoryClient:
             DirectoryUnavailable: The requests did not end in time.
         """
         seconds = self._timeout if isinstance(timeout, Unset) else timeout
-        if seconds is not None:
-            check_seconds(seconds)
+        check_seconds(seconds)
         try:
             async with asyncio.timeout(seconds) as limit:
                 yield limit

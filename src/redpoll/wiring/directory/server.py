@@ -12,7 +12,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self
 
 from redpoll.address import Address
-from redpoll.checks import seconds as seconds_problem
+from redpoll.checks import require, seconds
 from redpoll.config import Config
 from redpoll.errors import Closed, ConfigError, DecodeError, RedpollError, UsageError
 from redpoll.node import Received
@@ -85,11 +85,9 @@ class Directory:
         encryption: bool | Literal["auto"] = "auto",
         bounds: Bounds | None = None,
     ) -> None:
-        problem = seconds_problem(lease)
-        if problem is None and not 0.1 <= lease <= 3600:
-            problem = "must be 0.1 to 3600 seconds"
-        if problem is not None:
-            raise ConfigError("lease", lease, problem)
+        require("lease", lease, seconds)
+        if not 0.1 <= lease <= 3600:
+            raise ConfigError("lease", lease, "must be 0.1 to 3600 seconds")
         self._lease = float(lease)
         self._token = token_bytes(token)
         self._static = tuple(map(_checked, entries))

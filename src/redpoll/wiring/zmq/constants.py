@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 from redpoll.errors import UsageError
 from redpoll.wiring.names import NO_LIMIT as ENDLESS
@@ -56,6 +57,8 @@ NO_LIMIT: Final = -1
 NO_SWAP: Final = 0
 """For `swap`: nothing is written to disk; there is no other choice."""
 
+EnumT = TypeVar("EnumT", Scope, Style)
+
 _SCOPES: Final = {SCOPE_LOCAL: Scope.LOCAL, SCOPE_PROCESS: Scope.PROCESS, SCOPE_GLOBAL: Scope.GLOBAL}
 _STYLES: Final = {STYLE_DATA_DISTRIBUTION: Style.DISTRIBUTE, STYLE_LOAD_BALANCING: Style.BALANCE}
 
@@ -81,11 +84,7 @@ def scope_of(value: object) -> Scope:
     Raises:
         UsageError: It is none.
     """
-    if isinstance(value, Scope):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value in _SCOPES:
-        return _SCOPES[value]
-    raise UsageError(f"there is no scope {value!r}", "SCOPE_LOCAL, SCOPE_PROCESS or SCOPE_GLOBAL")
+    return _meant(value, _SCOPES, "scope", "SCOPE_LOCAL, SCOPE_PROCESS or SCOPE_GLOBAL")
 
 
 def style_of(value: object) -> Style:
@@ -94,11 +93,15 @@ def style_of(value: object) -> Style:
     Raises:
         UsageError: It is none.
     """
-    if isinstance(value, Style):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value in _STYLES:
-        return _STYLES[value]
-    raise UsageError(f"there is no style {value!r}", "STYLE_DATA_DISTRIBUTION or STYLE_LOAD_BALANCING")
+    return _meant(value, _STYLES, "style", "STYLE_DATA_DISTRIBUTION or STYLE_LOAD_BALANCING")
+
+
+def _meant(value: object, meanings: Mapping[int, EnumT], kind: str, hint: str) -> EnumT:
+    """Return the meaning of a constant, or of one of the meanings itself."""
+    for constant, meaning in meanings.items():
+        if value is meaning or (type(value) is int and value == constant):
+            return meaning
+    raise UsageError(f"there is no {kind} {value!r}", hint)
 
 
 def limits_of(hwm: object, lwm: object) -> Limits:

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from redpoll.address import Address
-from redpoll.checks import seconds
+from redpoll.checks import duration, require, seconds
 from redpoll.config import Config
-from redpoll.errors import ConfigError, UsageError
+from redpoll.errors import UsageError
 from redpoll.tls import TLS
 from redpoll.wiring.wiring import Wiring
 from redpoll.wiring.zmq.constants import (
@@ -69,9 +69,7 @@ class Wires:
         host: str | Address | None = UNSET,
     ) -> None:
         hostname = either("hostname", hostname, "host", host)
-        problem = seconds(bind_timeout)
-        if problem is not None:
-            raise ConfigError("bind_timeout", bind_timeout, problem)
+        require("bind_timeout", bind_timeout, seconds)
         directory = directory_at(hostname)
         place = place_of(interface)
         options: dict[str, Any] = {
@@ -212,10 +210,7 @@ class Wires:
         Raises:
             ConfigError: `linger` is invalid.
         """
-        if linger != 0:
-            problem = seconds(linger)
-            if problem is not None:
-                raise ConfigError("linger", linger, problem)
+        require("linger", linger, duration)
         self._resident.close(linger)
 
     def __enter__(self) -> Self:
