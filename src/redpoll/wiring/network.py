@@ -267,8 +267,6 @@ class Net:
         self._dialling: dict[Address, asyncio.Task[NetConnection]] = {}
         #: Peers whose connection was lost with their session, while they may have kept theirs.
         self._lost: WeakSet[Peer] = WeakSet()
-        #: Peers whose connection is about to be given up.
-        self._failed: set[Peer] = set()
 
     @property
     def has_token(self) -> bool:
@@ -469,13 +467,11 @@ class Net:
     def piece_lost(self, peer: Peer) -> None:
         """Mark the connection of a peer as failed, as a piece was lost and is not resent. Called by the core."""
         connection = self.connections.get(peer)
-        if connection is not None and peer not in self._failed:
-            self._failed.add(peer)
+        if connection is not None:
             self.board.loop.call_soon(self._connection_failed, connection)
 
     def _connection_failed(self, connection: NetConnection) -> None:
         peer = connection.peer
-        self._failed.discard(peer)
         if self.connections.get(peer) is not connection:
             return
         self.gone(connection, PeerLost(peer.address, "what was sent to it is lost"), final=False)
@@ -492,27 +488,25 @@ class Net:
         if name == "describe" and (connection is not None or self._token is None):
             # Without the token, only names that are visible anyway are described.
             return encode(self.board.describe(everything=self._token is not None))
-        if name == "lost":
-            if connection is not None:
-                self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
+        if connection is None:
+            if name not in {"lost", "stray", "bye"}:
+                message.refuse("say hello first")
             return None
-        if name == "stray":
+        if name == "lost":
+            self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
+        elif name == "stray":
             number = field(word, "pipe", int)
-            for each in () if connection is None else (connection, *self._same(connection)):
+            for each in (connection, *self._same(connection)):
                 if number in each.pipes and each.pipes[number].connection is each:
                     self.gone(each, PeerLost(each.peer.address, "it has a pipe no more"), final=False)
-            return None
-        if name == "bye":
-            if connection is not None:
-                taken = word.get("taken")
-                connection.took(taken if isinstance(taken, list | tuple) else ())
-                self.gone(connection, PeerLost(connection.peer.address, "it was closed"), final=True)
-            return None
-        if connection is None:
-            message.refuse("say hello first")
-            return None
-        answer = connection.said(word)
-        return encode(answer) if isinstance(answer, dict) else _encoded(answer)
+        elif name == "bye":
+            taken = word.get("taken")
+            connection.took(taken if isinstance(taken, list | tuple) else ())
+            self.gone(connection, PeerLost(connection.peer.address, "it was closed"), final=True)
+        else:
+            answer = connection.said(word)
+            return encode(answer) if isinstance(answer, dict) else _encoded(answer)
+        return None
 
     def began(self, peer: Peer, renewed: bool) -> None:
         """Handle a new link of a peer: tell it that its connection was lost here, as its own session may have survived."""
