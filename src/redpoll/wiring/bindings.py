@@ -98,7 +98,7 @@ class Bindings:
         """Watch the names of a binding; at the limit of watches it retries by itself until others are cancelled."""
         try:
             for kind, name in _names(binding):
-                binding.watches.append(self._resolver.watch(kind, name, partial(self._moved, binding, kind)))
+                binding.watches += self._resolver.watch(kind, name, partial(self._moved, binding, kind))
         except BaseException as error:
             self._end_watches(binding)
             if not isinstance(error, WiringError):

@@ -211,20 +211,15 @@ class Resolver:
                 return UnknownName(kind, name, hint=hint)
         return None
 
-    def watch(self, kind: Kind, name: str, changed: Callable[[bytes | None], object]) -> Callable[[], object]:
-        """Call a function when another owner has a name, with its identity if known; return the end of the watch."""
+    def watch(self, kind: Kind, name: str, changed: Callable[[bytes | None], object]) -> list[Callable[[], object]]:
+        """Call a function when another owner has a name, with its identity if known; return functions that end that."""
         ends: list[Callable[[], object]] = []
         if self._directory is not None:
             # First, as this may reach the limit of watches.
             watch = self._directory.watch(kind, name, lambda entry: None if entry is None else changed(entry.identity))
             ends.append(watch.cancel)
         ends.append(self._neighbour.watch(kind, name, partial(changed, None)))
-
-        def end() -> None:
-            for each in ends:
-                each()
-
-        return end
+        return ends
 
 
 def _wildcard(host: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from redpoll.address import Address
 from redpoll.checks import duration, require, seconds
@@ -72,21 +73,16 @@ class Wires:
         require("bind_timeout", bind_timeout, seconds)
         directory = directory_at(hostname)
         place = place_of(interface)
-        options: dict[str, Any] = {
-            "advertise": advertise,
-            "tls": tls,
-            "encryption": encryption,
-            "token": token,
-            "bind_timeout": bind_timeout,
-            "config": config,
-        }
+        wire = partial(
+            Wiring, directory, advertise=advertise, tls=tls, encryption=encryption, token=token, config=config
+        )
 
         def make(given: Place) -> Wiring:
             host, port = given if given != NOWHERE else place
             if host is None:
                 near = directory is None or directory.is_loopback or directory.host == "localhost"
                 host = "127.0.0.1" if near else ANYWHERE
-            return Wiring(directory, host=host, port=port, **options)
+            return wire(host=host, port=port, bind_timeout=bind_timeout)
 
         self._resident = WiringResident(make, f"{type(self).__name__} object", self._gaps)
         self._resident.watch(self)
