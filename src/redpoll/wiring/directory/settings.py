@@ -82,9 +82,12 @@ _TEXT = (lambda value: isinstance(value, str) and value != ""), "text"
 #: By option: a test of its value, and what the value must be.
 _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
     {
-        **dict.fromkeys(("host", "token_file", "tls", "ca"), _TEXT),
+        "host": _TEXT,
         "port": (lambda value: type(value) is int and 0 <= value <= 65_535, "0 to 65535"),
         "lease": (lambda value: type(value) in {int, float} and 0.1 <= value <= 3600, "0.1 to 3600 seconds"),
+        "token_file": _TEXT,
+        "tls": _TEXT,
+        "ca": _TEXT,
         "plain": (lambda value: type(value) is bool, "true or false"),
     }
 )
