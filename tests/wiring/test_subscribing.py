@@ -387,6 +387,20 @@ async def test_another_wiring_is_not_believed(identity: bytes, run: bytes) -> No
         assert not other.pipes
 
 
+@pytest.mark.parametrize("lost", [False, True])
+async def test_elsewhere_again_and_again(lost: bool) -> None:
+    """An end that names another pipe each time that it is asked is asked twice."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = far(wiring), far(wiring)
+        subscription = Subscription(exchange, "Q")
+        await attach(subscription, first, None)
+        first.answer = second.answer = {"elsewhere": exchange.pipes[0].number, "lost": lost}
+        with pytest.raises(WiringError, match="'Q' has another pipe"):
+            await attach(Subscription(exchange, "Q"), second, None)
+        assert [word["word"] for word in (*first.words[1:], *second.words)].count("open") == 2
+
+
 async def test_a_pipe_that_has_ended_here() -> None:
     """The other end is told to end a pipe that is not known, once; then the queue is attached by a new one."""
     async with Wiring() as wiring:

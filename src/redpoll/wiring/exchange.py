@@ -63,6 +63,7 @@ class Exchange:
         style: The way it distributes messages.
         limits: The limits of each of its pipes at this end.
         at_limit: The action on a message without room.
+        settings: All of these, by which another creation of the name is compared.
         closed: True if it was deleted, or its wiring closed.
     """
 

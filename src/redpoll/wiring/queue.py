@@ -60,6 +60,7 @@ class Queue:
         scope: The visibility of the name.
         limits: The limits of each pipe at this end.
         gaps: Whether a `Gap` marks the place of missing messages.
+        settings: All of these, by which another creation of the name is compared.
         closed: True if it was deleted, or its wiring closed.
     """
 

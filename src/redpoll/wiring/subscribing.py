@@ -28,7 +28,7 @@ async def attach(
         connection: The connection.
         timeout: Seconds for the other end to answer; None is no limit.
         pipe: The lost pipe to be opened over it; None chooses one.
-        again: True if the other end was told of a pipe that has ended here.
+        again: True if the other end named another pipe before: it may do so once.
 
     Returns:
         The connection that carries it: another one if the other wiring has a pipe of the exchange over that.
@@ -69,18 +69,17 @@ async def attach(
         raise
     if elsewhere is not None:
         _abandon(subscription, pipe, connection)
+        if again:
+            raise WiringError(f"the queue {subscription.queue!r} has another pipe of the exchange")
         found = _elsewhere(subscription, connection, elsewhere)
         if found is None:
-            if again:
-                raise WiringError(f"the queue {subscription.queue!r} has another pipe of the exchange")
             connection.tell({"word": "end", "pipe": elsewhere})
-            return await attach(subscription, connection, timeout, again=True)
-        if found.opened and found.connection is None:
-            return await attach(subscription, connection, timeout, found)
-        if not answer.get("lost"):
-            return await attach(subscription, found.carrier, timeout)
-        found.carrier.give_up(PeerLost(found.carrier.place, "it has a pipe no more"))
-        return await attach(subscription, connection, timeout, found)
+        elif found.connection is not None or not found.opened:
+            if answer.get("lost"):
+                found.carrier.give_up(PeerLost(found.carrier.place, "it has a pipe no more"))
+            else:
+                connection, found = found.carrier, None
+        return await attach(subscription, connection, timeout, found, again=True)
     pipe.opening.remove(subscription)
     _joined(subscription, pipe)
     if not pipe.opened:
