@@ -37,6 +37,12 @@ def message(name: str, **labels: object) -> BrokerMessage:
     return BrokerMessage(task_id=name, task_name="work", message=name.encode(), labels=labels)
 
 
+def queues(broker: RedpollBroker) -> Any:
+    """The queues, over the connection of a broker."""
+    assert broker._bus is not None
+    return broker._bus.queues
+
+
 async def next_of(messages: Any) -> AckableMessage:
     """Return the next message."""
     found: AckableMessage = await asyncio.wait_for(anext(messages), PATIENCE)
@@ -53,9 +59,9 @@ def test_kick_and_listen(tmp_path: Path) -> None:
         messages = broker.listen()
         found = await next_of(messages)
         assert found.data == b"one"
-        assert (await broker._entered().queues.inspect("taskiq")).taken == 1
+        assert (await queues(broker).inspect("taskiq")).taken == 1
         await found.ack()
-        while (await broker._entered().queues.inspect("taskiq")).taken:  # noqa: ASYNC110  # the hub has no event
+        while (await queues(broker).inspect("taskiq")).taken:  # noqa: ASYNC110  # the hub has no event
             await asyncio.sleep(0.01)
         await messages.aclose()
         await broker.shutdown()
@@ -93,7 +99,7 @@ def test_labels(tmp_path: Path) -> None:
         await broker.kick(message("later", delay=0.2, priority=2))
         await broker.kick(message("low"))
         await broker.kick(message("high", priority=2))
-        assert (await broker._entered().queues.inspect("work")).delayed == 1
+        assert (await queues(broker).inspect("work")).delayed == 1
         messages = broker.listen()
         assert [(await next_of(messages)).data for _ in range(3)] == [b"high", b"low", b"later"]
         await messages.aclose()
