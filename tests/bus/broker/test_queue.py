@@ -212,6 +212,22 @@ def test_a_poison_task_does_not_wait_for_a_stalled_worker() -> None:
     assert desk.deliveries() == [("w", "c")]
 
 
+@pytest.mark.parametrize("how", ["goodbye", "lost link", "replaced"])
+def test_a_worker_that_goes_is_handed_nothing(how: str) -> None:
+    """What was kept from a worker while it waited for a poison task does not reach it when it goes, and blames nobody."""
+    desk, task, worker = poisoned()
+    if how == "replaced":
+        desk.join("w")
+    else:
+        desk.broker.peers.leave(worker.peer, desk.now, goodbye=how == "goodbye")
+    assert desk.deliveries() == []
+    other = desk.consume("x", 2, "other")
+    assert desk.deliveries()[-1:] == [("x", "b")]
+    assert all(each.attempts == 0 for each in other.held.values())
+    assert desk.queue.reserved is None
+    assert task.attempts == 0
+
+
 def test_entries_of_ended_tasks_take_no_room() -> None:
     """Tasks that end in the middle of the FIFO leave it in bulk, and are never handed out."""
     desk = Desk()

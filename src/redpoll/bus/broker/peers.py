@@ -106,8 +106,6 @@ class Peers:
         if peer.gone:
             return
         self._detach(peer, now)
-        peer.present = False
-        peer.look_open()
         if goodbye:
             self._lose(peer, now, "", fence=True)
             self._forget(peer)
@@ -137,6 +135,9 @@ class Peers:
                 self._topics.remove(pattern, subscription)
 
     def _detach(self, peer: Peer, now: float) -> None:
+        # First: the end of a consumer may free tasks, which another of the same peer would be handed.
+        peer.present = False
+        peer.look_open()
         for subscription in tuple(peer.subscriptions):
             self.close(subscription)
         for consumer in tuple(peer.consumers.values()):
