@@ -147,10 +147,13 @@ class Desk:
                 generation = session.generation
                 await session.declare_exchanges(tuple(t.delay_exchanges()))
                 self._delays_of = generation
-            for each in levels:
-                if each not in self._delays:
-                    await session.declare_queue(t.delay_queue(each))
-                    self._delays.add(each)
+            steps = [each for each in levels if each not in self._delays]
+            new = [each for each in steps if not await session.has_queue(t.delay_name(each))]
+            for each in steps:
+                await session.declare_queue(t.delay_queue(each))
+            if new:
+                await session.secure_queues()
+            self._delays.update(steps)
             if level not in self._delays:
                 exchange, pattern = t.delay_target(level)
                 await session.ask("queue.bind", 0, level, exchange, pattern, 0, {})

@@ -46,7 +46,7 @@ class AmqpQueues(AmqpMember):
             # It expired, or an operator deleted it.
             await self.catalogue.write("delete", spec.name, None)
             known = None
-        await self._create(spec)
+        await self._create(spec, new=known is None)
         if self.results is not None:
             await self.results.declare(spec)
         if known is None:
@@ -56,7 +56,7 @@ class AmqpQueues(AmqpMember):
                 raise SpecConflict(spec.name, field, getattr(counts, field), getattr(spec, field))
             self.desk.note("declared", spec.name)
 
-    async def _create(self, spec: QueueSpec) -> None:
+    async def _create(self, spec: QueueSpec, *, new: bool = False) -> None:
         while True:
             await self.session.linked()
             try:
@@ -65,6 +65,8 @@ class AmqpQueues(AmqpMember):
                 if spec.dead_letter is not None:
                     for name in t.levels(spec):
                         await self.session.ask("queue.bind", 0, spec.dead_letter, t.DEAD, name, 0, {})
+                if new and (spec.durable or self.session.several):
+                    await self.session.secure_queues()
             except Rejected as error:
                 raise refusal_of(error, spec.name) from error
             except Broken:

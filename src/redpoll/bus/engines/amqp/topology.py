@@ -43,6 +43,7 @@ __all__ = [
     "level",
     "levels",
     "lock",
+    "newest",
     "queues",
     "subscription",
     "timeout_arguments",
@@ -218,6 +219,12 @@ def lock(queue: str) -> Declaration:
     """
     arguments = {"x-queue-type": "classic", "x-max-length": 1}
     return Declaration(_named(f"redpoll.exclusive.{queue}"), _EXCLUSIVE | _AUTO_DELETE, arguments)
+
+
+def newest(name: str) -> Declaration:
+    """Return a queue that is made behind others, and ends by itself if the program that made it does not delete it."""
+    arguments = {"x-queue-type": "quorum", "x-expires": _milliseconds(60.0)}
+    return Declaration(f"redpoll.newest.{name}", _DURABLE, arguments)
 
 
 def subscription(name: str, patterns: tuple[str, ...], most: int) -> Declaration:

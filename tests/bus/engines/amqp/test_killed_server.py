@@ -1,0 +1,82 @@
+"""A server that is killed has each confirmed task when it runs again, and may move delayed ones late."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import redpoll
+from benchmarks.rabbitmq import RabbitMQ, Server
+from redpoll.bus import Bus, QueueSpec, Task
+from tests.bus.engines.amqp.support import until
+from tests.ports import free_port
+from tests.rabbitmq import Broker, serves
+
+# The server takes seconds to start, and a task that it held waits for three minutes.
+pytestmark = [pytest.mark.broker, pytest.mark.nightly, pytest.mark.asyncio, pytest.mark.timeout(900)]
+
+#: As the reference says.
+SETTING = "[{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 5000}]}].\n"
+#: Seconds in which all tasks are done: twice what RabbitMQ waits, and what a busy machine needs.
+PATIENCE = {None: 480.0, SETTING: 120.0}
+#: Queues that are recovered before the exchanges, tasks of a round, and rounds at most.
+QUEUES, TASKS, ROUNDS = 80, 60, 10
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.1])
+async def test_a_new_queue_outlives_a_killed_server(rabbitmq: Broker, delay: float) -> None:
+    """A confirmed task is there behind a kill at once after it, though its queue and the step of its delay were just made."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        await bus.tasks.submit("kept", queue="q", delay=delay, no_reply=True)
+        rabbitmq.server.kill()
+        rabbitmq.server.start()
+        await serves(rabbitmq.server)
+        async with bus.tasks.next("q", timeout=PATIENCE[None]) as task:
+            assert task.data == "kept"
+            task.set_result(None)
+
+
+def holds(server: Server) -> bool:
+    """Return True if a step of delays found no exchange, or no queue behind it, as the server started."""
+    return b"Cannot forward any dead-letter messages" in server.log.read_bytes()
+
+
+@pytest.mark.parametrize("setting", [SETTING, None], ids=["told", "default"])
+async def test_delayed_tasks_outlive_a_killed_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str | None
+) -> None:
+    """Each delayed task that was confirmed is done behind a restart that held some, at RabbitMQ's next attempt."""
+    if setting is not None:
+        file = tmp_path / "advanced.config"
+        file.write_text(setting)
+        monkeypatch.setenv("RABBITMQ_ADVANCED_CONFIG_FILE", str(file))
+    confirmed: set[int] = set()
+    done: set[int] = set()
+
+    async def work(task: Task) -> None:
+        done.add(task.data)
+
+    async def submit(bus: Bus, number: int) -> None:
+        await bus.tasks.submit(number, queue="q", delay=0.4 + number % 12 / 10, no_reply=True)
+        confirmed.add(number)
+
+    rabbitmq = await asyncio.to_thread(RabbitMQ, tmp_path, 1, None, free_port)
+    with rabbitmq:
+        (server,) = rabbitmq.servers
+        async with redpoll.connect(rabbitmq.url) as bus, bus.tasks.worker(work, queue="q", concurrency=20):
+            for number in range(QUEUES):
+                await bus.queues.declare(QueueSpec(f"other-{number}", priorities=5))
+            rounds = 0
+            while rounds < ROUNDS and not holds(server):
+                await asyncio.gather(*(submit(bus, rounds * TASKS + each) for each in range(TASKS)))
+                rounds += 1
+                server.kill()
+                # All of them are due as it starts.
+                await asyncio.sleep(2.0)
+                server.start()
+                await serves(server)
+            assert holds(server), "no restart held a task"
+            await until(lambda: confirmed <= done, "the tasks", PATIENCE[setting])
+    assert len(confirmed) == rounds * TASKS
