@@ -77,8 +77,10 @@ class Service:
 
 async def test_both_sides_serve_each_other(rabbitmq: Broker, tmp_path: Path, turned: bool) -> None:
     """Tasks with progress and errors, calls, streams, casts, broadcasts and notifications pass between a hub and RabbitMQ."""
+    listening = asyncio.Event()
 
     async def work(task: Task) -> int:
+        await listening.wait()
         task.progress("half")
         if task.data < 0:
             raise ValueError("less than nothing")
@@ -100,6 +102,7 @@ async def test_both_sides_serve_each_other(rabbitmq: Broker, tmp_path: Path, tur
         ):
             task = await here.tasks.submit(21, queue="numbers")
             task.on_progress(progress.append)
+            listening.set()
             assert await task.result() == 42
             assert progress == ["half"]
             with pytest.raises(RemoteError, match="less than nothing"):
