@@ -12,6 +12,7 @@ from taskiq import AckableMessage, BrokerMessage, TaskiqEvents, TaskiqResult
 from taskiq.api import run_receiver_task
 from taskiq.depends.progress_tracker import TaskProgress, TaskState
 from taskiq.exceptions import ResultGetError
+from taskiq.utils import maybe_awaitable
 
 import redpoll
 from redpoll.bus import QueueSpec
@@ -60,7 +61,7 @@ def test_kick_and_listen(tmp_path: Path) -> None:
         found = await next_of(messages)
         assert found.data == b"one"
         assert (await queues(broker).inspect("taskiq")).taken == 1
-        await found.ack()
+        await maybe_awaitable(found.ack())
         while (await queues(broker).inspect("taskiq")).taken:  # noqa: ASYNC110  # the hub has no event
             await asyncio.sleep(0.01)
         await messages.aclose()
