@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -230,11 +231,9 @@ class Endpoint:
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         """Same as `wait`, with a timeout."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.wait(condition)
-        except TimeoutError:
-            pass
 
     def eased(self, session: Session) -> None:
         """Handle the end of puts. Called from within the core."""

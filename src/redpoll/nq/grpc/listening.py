@@ -39,24 +39,6 @@ _LONG = 1e6
 _logger = logging.getLogger("redpoll.nq")
 
 
-class _Streams:
-    """The links of one server."""
-
-    def __init__(self) -> None:
-        self._links: set[ServedLink] = set()
-        self.over = asyncio.Event()
-        self.over.set()
-
-    def add(self, link: ServedLink) -> None:
-        self._links.add(link)
-        self.over.clear()
-
-    def discard(self, link: ServedLink) -> None:
-        self._links.discard(link)
-        if not self._links:
-            self.over.set()
-
-
 class GrpcListener:
     """Listener at some hosts for one node.
 
@@ -89,7 +71,10 @@ class GrpcListener:
         self._given_up = given_up
         self._lines = LogLimit(loop)
         self._server: Any = None
-        self._streams = _Streams()
+        #: The links of that server; each failed one has its own.
+        self._links: set[ServedLink] = set()
+        #: Set when a server has no links any more.
+        self._emptied = asyncio.Event()
         #: Tasks that wait for the streams of failed servers, by server.
         self._broken: dict[Any, asyncio.Task[None]] = {}
         self._starting: asyncio.Task[None] | None = None
@@ -145,8 +130,8 @@ class GrpcListener:
         probe = Listener(self._acceptor, self._loop, 1)
         await probe.open(hosts, port, check)
         probe.close()
-        streams = _Streams()
-        serve = partial(self._serve, streams)
+        links: set[ServedLink] = set()
+        serve = partial(self._serve, links)
         server = self._grpc.aio.server(handlers=(_handlers(self._grpc, serve),), options=server_options())
         KEPT.add(server)
         try:
@@ -154,7 +139,7 @@ class GrpcListener:
         except BaseException:
             await _discard(server)
             raise
-        self._server, self._streams = server, streams
+        self._server, self._links = server, links
         self.addresses = probe.addresses
 
     def _bind(self, server: Any, addresses: list[Address]) -> None:
@@ -169,25 +154,27 @@ class GrpcListener:
         self._starting = self._loop.create_task(self._start(), name="redpoll grpc start")
 
     async def _start(self) -> None:
-        server, streams = self._server, self._streams
+        server, links = self._server, self._links
         await server.start()
         for task in tasks_of(_TAKES, server._server):
-            task.add_done_callback(partial(self._served, server, streams))
+            task.add_done_callback(partial(self._served, server, links))
         _outlast_the_loop(tasks_of(_SERVES, server._server))
 
-    def _served(self, server: Any, streams: _Streams, serving: asyncio.Task[Any]) -> None:
+    def _served(self, server: Any, links: set[ServedLink], serving: asyncio.Task[Any]) -> None:
         """Replace a server whose accepting task has ended with an error, unless it was closed."""
         if self._stopping is not None or serving.cancelled() or (error := serving.exception()) is None:
             return
         for task in tasks_of(_SERVES, server._server):
             # gRPC closes the port in a task that fails with the same error, which must be retrieved.
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        self._broken[server] = self._loop.create_task(self._part(server, streams), name="redpoll grpc stop")
+        self._broken[server] = self._loop.create_task(self._part(server, links), name="redpoll grpc stop")
         self._starting = self._loop.create_task(self._replace(error), name="redpoll grpc start")
 
-    async def _part(self, server: Any, streams: _Streams) -> None:
-        """End a failed server as soon as it has no streams: a peer cannot make many that wait."""
-        await streams.over.wait()
+    async def _part(self, server: Any, links: set[ServedLink]) -> None:
+        """End a failed server as soon as it has no links: a peer cannot make many that wait."""
+        while links:
+            self._emptied.clear()
+            await self._emptied.wait()
         await _end(server, None)
         if self._stopping is None:
             del self._broken[server]
@@ -247,7 +234,7 @@ class GrpcListener:
         self._server = None
         self._broken.clear()
 
-    async def _serve(self, streams: _Streams, _requests: Any, context: Any) -> None:
+    async def _serve(self, links: set[ServedLink], _requests: Any, context: Any) -> None:
         """Run one stream, from its first message to its end."""
         # Of all servers: one that starts meanwhile still has to find its task that accepts calls. With eager tasks gRPC
         # makes the next one that waits for a call when this has run up to its first wait.
@@ -258,11 +245,13 @@ class GrpcListener:
         protocol = self._acceptor.accepted(remote)
         name = (remote.host, remote.port)
         link = ServedLink(self._loop, protocol, self._size, context, {"peername": name})
-        streams.add(link)
+        links.add(link)
         try:
             await link.run()
         finally:
-            streams.discard(link)
+            links.discard(link)
+            if not links:
+                self._emptied.set()
 
     def _is_meant(self, remote: Address) -> bool:
         """Return True if the peer's address family is one of ours: at a wildcard address gRPC listens for both."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import suppress
 
 from redpoll.address import Address
 from redpoll.errors import DialFailed
@@ -57,11 +58,9 @@ class Call:
         try:
             await broker.connect(will=(link.topic, pack(Kind.GONE, link.key), False))
             await broker.subscribe(self._topics.server, self._topics.down(self._client), self._topics.everybody)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):
                     await self._told.wait()
-            except TimeoutError:
-                pass
             if self._server is None:
                 prefix = self._topics.server.removesuffix("/server")
                 self._fail(f"no server serves {prefix!r} at this MQTT broker")
