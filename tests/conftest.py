@@ -97,7 +97,13 @@ TIMED = (
 #: Folders and files whose tests share a RabbitMQ: one worker runs them, so that there is one; and those that share another
 #: one, as they are as many.
 ON_RABBITMQ = ("bus/engines/amqp", "test_rabbitmq.py")
-ON_ANOTHER = ("bus/engines/amqp/test_conformance.py", "bus/engines/amqp/test_results.py", "bus/engines/amqp/foreign")
+ON_ANOTHER = (
+    "bus/engines/amqp/foreign",
+    "bus/engines/amqp/test_bridge.py",
+    "bus/engines/amqp/test_conformance.py",
+    "bus/engines/amqp/test_page.py",
+    "bus/engines/amqp/test_results.py",
+)
 
 #: Files that read all source files: one worker parses them.
 PARSING = ("test_bounds.py", "test_exports.py", "test_layers.py", "test_security.py", "test_tests.py")

@@ -35,6 +35,7 @@ async def get(url: str) -> bytes:
 
 
 @needs_rabbitmq
+@pytest.mark.nightly
 @pytest.mark.asyncio
 async def test_killed_server_restarts_with_its_data(rabbitmq: Broker) -> None:
     """A server that was killed refuses connections, and has its durable messages when it runs again, where it was."""
