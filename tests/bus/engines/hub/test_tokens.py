@@ -294,7 +294,7 @@ async def test_a_token_is_shown_to_hubs_alone(file: Path) -> None:
             links += 1
 
     async with Stranger(Config(port=0, serializer="raw")) as stranger:
-        with pytest.raises(DialFailed, match="no hub answer"):
+        with pytest.raises(DialFailed, match="the node at that address did not greet as a hub"):
             await redpoll.connect(f"redpoll://{OPS}@{stranger.address}", connect_timeout=0.5).__aenter__()
     assert (links, learnt) == (1, [])
     hub = Running(tokens=Tokens(file))

@@ -188,11 +188,11 @@ class HubMember(Receiving):
             async with asyncio.timeout(self._connect_timeout):
                 await asyncio.shield(ready)
         except TimeoutError:
+            error, silence = self._last_error, self._silence
             await self._end()
-            error = self._last_error
             if isinstance(error, DialFailed):
                 raise error from None
-            failed = DialFailed(self._hosts[0], "no hub answered in time" if error is None else str(error))
+            failed = DialFailed(self._hosts[0], silence if error is None else str(error))
             failed.hint = "redpoll hub --data DIR starts one" if error is None else None
             raise failed from None
         except BaseException:
@@ -289,7 +289,7 @@ class HubMember(Receiving):
                 async with asyncio.timeout(self._connect_timeout):
                     await self._welcomed_or_lost()
             except TimeoutError as error:
-                self._failed(error if isinstance(error, RedpollError) else DialFailed(address, "no hub answers"))
+                self._failed(error if isinstance(error, RedpollError) else DialFailed(address, self._silence))
             except RedpollError as error:
                 self._failed(error)
                 if isinstance(error, NotAuthorized) and not self._wait:
@@ -305,6 +305,12 @@ class HubMember(Receiving):
                 self.status.change(EngineState.RECONNECTING, str(why))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    @property
+    def _silence(self) -> str:
+        """The reason for which there is no answer, as far as is known."""
+        strange = self._peer is not None and self._peer not in self._hubs
+        return "the node at that address did not greet as a hub" if strange else "no hub answered in time"
 
     def _say_hello(self) -> None:
         """Show the token to the hub, which has greeted: over this session, which ends where another node listens."""
