@@ -16,11 +16,7 @@ from typing import Any, Final
 from redpoll.bus.engine import Watcher
 from redpoll.bus.engines.handles import call
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.errors import (
-    Expired,
-    NotConfirmed,
-    RedpollError,
-)
+from redpoll.errors import Expired, NotConfirmed, RedpollError
 from redpoll.node.door import LayerNode, Peer
 
 __all__ = ["Asking", "Request", "fail_future"]

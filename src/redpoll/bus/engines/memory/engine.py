@@ -39,15 +39,7 @@ from redpoll.bus.records import (
 from redpoll.bus.state import EngineState, Status
 from redpoll.bus.urls import EngineURL
 from redpoll.checks import check_function
-from redpoll.errors import (
-    Closed,
-    ConfigError,
-    PayloadTooLarge,
-    QueueEmpty,
-    RedpollError,
-    UnknownTask,
-    UsageError,
-)
+from redpoll.errors import Closed, ConfigError, PayloadTooLarge, QueueEmpty, RedpollError, UnknownTask, UsageError
 
 __all__ = ["LIMITS", "MAX_BODY", "MemoryEngine", "open_engine"]
 

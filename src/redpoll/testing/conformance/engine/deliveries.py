@@ -5,21 +5,8 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from redpoll.bus import (
-    EngineState,
-    Envelope,
-    OutcomeKind,
-    QueueSpec,
-)
-from redpoll.errors import (
-    Closed,
-    NoRoute,
-    QueueEmpty,
-    ResultExpired,
-    SpecConflict,
-    UnknownTask,
-    UsageError,
-)
+from redpoll.bus import EngineState, Envelope, OutcomeKind, QueueSpec
+from redpoll.errors import Closed, NoRoute, QueueEmpty, ResultExpired, SpecConflict, UnknownTask, UsageError
 from redpoll.testing.conformance.engine.messages import bodies, pack, result, send, unpack
 from redpoll.testing.conformance.frame import Place, Recorder, attempt, behaviour, fails
 

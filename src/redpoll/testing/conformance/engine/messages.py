@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redpoll.bus import (
-    Outcome,
-    OutcomeKind,
-    Payloads,
-    Receipt,
-)
+from redpoll.bus import Outcome, OutcomeKind, Payloads, Receipt
 from redpoll.bus.engine import Delivery, Engine
 from redpoll.testing.conformance.frame import Recorder
 

@@ -7,14 +7,7 @@ import math
 from functools import partial
 from typing import Any
 
-from redpoll.bus import (
-    Envelope,
-    Outcome,
-    OutcomeKind,
-    Publication,
-    QueueSpec,
-    Times,
-)
+from redpoll.bus import Envelope, Outcome, OutcomeKind, Publication, QueueSpec, Times
 from redpoll.errors import (
     BatchError,
     Closed,

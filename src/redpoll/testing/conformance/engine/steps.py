@@ -5,22 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from redpoll.bus import (
-    Envelope,
-    Outcome,
-    OutcomeKind,
-    Publication,
-    Step,
-)
+from redpoll.bus import Envelope, Outcome, OutcomeKind, Publication, Step
 from redpoll.bus.engine import Delivery
-from redpoll.errors import (
-    Expired,
-    NoRoute,
-    PayloadTooLarge,
-    QueueEmpty,
-    QueueFull,
-    UsageError,
-)
+from redpoll.errors import Expired, NoRoute, PayloadTooLarge, QueueEmpty, QueueFull, UsageError
 from redpoll.testing.conformance.engine.messages import bodies, pack, result, send, unpack
 from redpoll.testing.conformance.frame import Place, Recorder, behaviour, fails
 
