@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from redpoll.bus.broker.outputs import Put
+from redpoll.bus import OutcomeKind, QueueSpec
+from redpoll.bus.broker.outputs import Declared, Ended, Put
 from redpoll.bus.engines.hub import bodies, disk
 from redpoll.bus.engines.hub.disk import open_store
 from redpoll.platforms import KILL
@@ -111,6 +113,47 @@ async def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(disk, "_CHECKPOINT", 100_000)
     monkeypatch.setattr(bodies, "_FRESH", 0)
     assert await lose_power(tmp_path, 1_000, 3, 0.03) > 20
+
+
+@pytest.mark.asyncio
+async def test_power_loss_while_bodies_are_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk has large bodies moved to the front of their file; at no moment of that is one lost."""
+    seeded, pictures, moving = random.Random(7), list[dict[str, bytes]](), False
+
+    def happened() -> None:
+        if moving:
+            pictures.append(lossy.lose_power(seeded.random() < 0.5))
+
+    lossy = Disk(7, happened)
+    puts = [put for number in range(1, 21) for put in turn(100 * number) if type(put) is Put]
+    store = open_store(tmp_path / "store", connect=lossy.connect, open_bodies=lossy.open_bodies)
+    stored = asyncio.Event()
+    store.write([Declared(QueueSpec("q"), False), *puts], stored.set)
+    await stored.wait()
+    ends = [Ended(put.id, False, OutcomeKind.RESULT, None, 0, "", 0, 0.0) for put in puts[:15]]
+    store.write([*ends], lambda: None)
+    await store.close()
+    file = tmp_path / "store" / "hub.bodies"
+    size = file.stat().st_size
+    (tmp_path / "store" / "hub.reserve").unlink()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))
+    monkeypatch.setattr(disk, "_WAIT", 0.001)
+    store = open_store(tmp_path / "store", connect=lossy.connect, open_bodies=lossy.open_bodies)
+    moving = True
+    assert await store.bodies([puts[-1].id]) == [puts[-1].payload]
+    await until(lambda: file.stat().st_size < size / 2)
+    moving = False
+    await store.close()
+    monkeypatch.setattr(disk, "_WAIT", 60.0)
+    assert len(pictures) > 15
+    for number, files in enumerate(pictures):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, contents in files.items():
+            (folder / name).write_bytes(contents)
+        store = open_store(folder)
+        assert [write for write in await everything(store) if type(write) is Put] == puts[15:]
+        await store.close()
 
 
 @pytest.mark.nightly
