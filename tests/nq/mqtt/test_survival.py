@@ -34,7 +34,7 @@ BODY = bytes(range(256)) * 1024
 #: A client that sends until it is killed.
 SENDER = """
 import asyncio, sys
-from redpoll import Message
+from redpoll import Message, nq
 from redpoll.nq.mqtt.carrier import MqttCarrier
 from redpoll.node import Node
 
