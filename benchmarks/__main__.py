@@ -79,30 +79,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         libchirp_python=given.libchirp_python,
         netqueue_python=given.netqueue_python,
     )
-    try:
-        _run(names, settings, given.json)
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return 1 if _run(names, settings, given.json) else 0
 
 
-def _run(names: Sequence[str], settings: Settings, file: Path | None) -> None:
+def _run(names: Sequence[str], settings: Settings, file: Path | None) -> list[BenchmarkError]:
+    """Run rows; return the errors of those that could not be run, told at once: a row that lacks its peer keeps no other."""
     facts = machine()
     print(machine_text(facts))
     if warning := warn_load(facts):
         print(warning)
-    written = []
+    written, errors = [], []
     progress = _progress if sys.stderr.isatty() else _silence
     for name in names:
         row = ROWS[name]
-        results = run_row(row, settings, progress)
+        try:
+            results = run_row(row, settings, progress)
+        except BenchmarkError as error:
+            print(f"error: {name}: {error}", file=sys.stderr)
+            errors.append(error)
+            continue
         progress("")
         ratios = compare(row, results)
         print("\n" + row_text(row, settings, results, ratios), flush=True)
         written.append(row_json(row, results, ratios))
         if file is not None:  # after every row: an error in a later one loses nothing
             file.write_text(json.dumps({"machine": facts, "rounds": settings.rounds, "rows": written}, indent=1) + "\n")
+    return errors
 
 
 def _progress(text: str) -> None:

@@ -216,6 +216,18 @@ def test_missing_library_names_the_install_command() -> None:
         run_row(row, Settings(), lambda text: None)
 
 
+def test_a_row_that_cannot_be_run_does_not_keep_the_next(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its error names it, the rows behind it are run, and the command fails in the end."""
+    peer = Peer("absent", "redpoll_no_such_package", "pip install absent")
+    monkeypatch.setitem(ROWS, "lacking", make_row([Contender(peer, "", "absent", "sockets")], []))
+    assert main(["lacking", "large", "--only", "sockets", "--only", "absent", "--rounds", "1", "--count", "5"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: lacking: absent is not installed for ")
+    assert "sockets" in printed.out
+
+
 def test_interpreter_that_cannot_run_is_an_error(tmp_path: Path) -> None:
     """An interpreter that does not exist is an error that names it."""
     row = make_row([Contender(Peer("lib", "lib", "", "libchirp_python"), "", "lib", "sockets")], [])
