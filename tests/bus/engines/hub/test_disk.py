@@ -331,6 +331,21 @@ async def test_the_room_of_large_bodies_is_used_again(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.asyncio
+async def test_room_behind_many_that_are_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies that none of many rooms at the front of the file can hold use the room of each other again."""
+    monkeypatch.setattr(bodies, "_FRESH", 2**20)
+    store = opened(tmp_path)
+    await written(store, [Q, *(put(serial, bytes(SMALL)) for serial in range(1, 200))])
+    await written(store, [ended(serial) for serial in range(2, 200, 2)])
+    size = (tmp_path / "hub.bodies").stat().st_size
+    for serial in range(200, 400):
+        await written(store, [put(serial, bytes(2 * SMALL)), *([ended(serial - 2)] if serial > 201 else [])])
+    # A quarter of what is there is placed until room is looked for.
+    assert (tmp_path / "hub.bodies").stat().st_size < 1.5 * size
+    await store.close()
+
+
+@pytest.mark.asyncio
 async def test_damaged_large_bodies_are_found(tmp_path: Path) -> None:
     """A large body that is not as it was written is an error when it is read, and when the file is checked."""
     store = opened(tmp_path)

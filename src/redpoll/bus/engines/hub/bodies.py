@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from bisect import bisect_left, insort
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,8 +30,6 @@ _LEAST = 64 * 2**10
 #: Bytes that are placed until the free room is looked for again: these, or a part of what was there.
 _FRESH = 64 * 2**20
 _PART: Final = 4
-#: Free rooms that are tried for a body.
-_TRIED: Final = 64
 #: Bodies that are moved at a time.
 _MOVED: Final = 64
 _REFERENCES: Final = "SELECT rowid, body FROM {0} WHERE typeof(body) = 'integer'"
@@ -108,7 +107,7 @@ class Bodies:
         if not self.least <= length <= _LENGTH or not self.growing:
             return body
         room = _room(length)
-        start = self._first(room)
+        start = self._take(room)
         self._fresh += room
         self._new.append((start, body))
         return start << _BITS | length
@@ -152,10 +151,11 @@ class Bodies:
         for (reference,) in self._database.execute(_UP):
             start, length = reference >> _BITS, reference & _LENGTH
             if start > end:
-                self._free.append((end, start))
+                self._free.append((start - end, end))
             end = start + _room(length)
             self._live += _room(length)
             size = start * _BLOCK + _HEAD.size + length
+        self._free.sort()
         self._end = end
         if self._file.cut(size) < size:
             raise ValueError(f"hub.bodies ends before byte {size:,}")
@@ -165,7 +165,7 @@ class Bodies:
         self.look()
         moved: dict[int, int] = {}
         for (reference,) in tuple(self._database.execute(_DOWN)):
-            start = self._first(_room(reference & _LENGTH))
+            start = self._take(_room(reference & _LENGTH))
             if start > reference >> _BITS:
                 break
             self._write(start, self.read(reference))
@@ -187,12 +187,14 @@ class Bodies:
         """Close the file."""
         self._file.close()
 
-    def _first(self, room: int) -> int:
-        """Take room for a body, the first that is large enough, or behind all others."""
-        for place, (start, end) in enumerate(self._free[:_TRIED]):
-            if end - start >= room:
-                self._free[place : place + 1] = [(start + room, end)] if end - start > room else []
-                return start
+    def _take(self, room: int) -> int:
+        """Take room for a body: the smallest that is large enough, or behind all others."""
+        place = bisect_left(self._free, (room,))
+        if place < len(self._free):
+            size, start = self._free.pop(place)
+            if size > room:
+                insort(self._free, (size - room, start + room))
+            return start
         self._end += room
         return self._end - room
 
