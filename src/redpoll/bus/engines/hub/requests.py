@@ -42,11 +42,13 @@ class Requests:
         self._max_body = max_body
 
     def _publish(self, client: Client, request: int, queue: str, payload: bytes, watched: bool, *how: Any) -> None:
-        _check_number(client, request)
+        if request <= 0 or request in client.parked:
+            raise _not_new(request)
         size = check_payload(payload, self._max_body)
         found = self._broker.queues.found.get(queue)
         durable = found is not None and found.spec.durable
-        self._check_disk(durable, queue)
+        if durable and self._turns.store.full:
+            raise _disk_full(queue)
         watch = Watch(request, durable) if watched else None
         got = self._broker.intake.submit(
             client.member, queue, payload, size, time.monotonic(), watch, how, (request, request if watched else 0)
@@ -63,7 +65,8 @@ class Requests:
             self._turns.reply(client, durable, request, [p.id_bytes(got), True])
 
     def _steps(self, client: Client, request: int, tasks: list[Any], timeout: float | None) -> None:
-        _check_number(client, request)
+        if request <= 0 or request in client.parked:
+            raise _not_new(request)
         steps: list[tuple[Step, int, int]] = []
         for each in tasks:
             match each:
@@ -76,7 +79,8 @@ class Requests:
         found = self._broker.queues.found
         queues = {step.publication.queue for step, *_ in steps}
         durable = any(found[name].spec.durable for name in queues if name in found)
-        self._check_disk(durable, min(queues))
+        if durable and self._turns.store.full:
+            raise _disk_full(min(queues))
         planned = [
             (step, size, Watch(watcher, step.publication.queue in found and found[step.publication.queue].spec.durable))
             if watcher
@@ -94,10 +98,6 @@ class Requests:
         else:
             self._turns.reply(client, durable, request, [[p.id_bytes(each) for each in got], False])
 
-    def _check_disk(self, durable: bool, queue: str) -> None:
-        if durable and self._turns.store.full:
-            raise QueueFull(None, 0, "bytes, as the disk of the hub is full", queue=queue)
-
     def _event(
         self,
         client: Client,
@@ -108,7 +108,8 @@ class Requests:
         last: int,
         timeout: float | None,
     ) -> None:
-        _check_number(client, request)
+        if request <= 0 or request in client.parked:
+            raise _not_new(request)
         size = check_payload(payload, self._max_body)
         got = self._broker.intake.publish(
             client.member, subject, payload, size, time.monotonic(), mandatory, last, timeout, (request, 0)
@@ -356,10 +357,13 @@ def check_payload(payload: bytes, most: int) -> int:
     return size
 
 
-def _check_number(client: Client, request: int) -> None:
-    if request <= 0 or request in client.parked:
-        problem = "waits for room already" if request > 0 else "is no number of a publish"
-        raise ProtocolError(f"request {request} {problem}: each publish has a number of its own, from 1")
+def _not_new(request: int) -> ProtocolError:
+    problem = "waits for room already" if request > 0 else "is no number of a publish"
+    return ProtocolError(f"request {request} {problem}: each publish has a number of its own, from 1")
+
+
+def _disk_full(queue: str) -> QueueFull:
+    return QueueFull(None, 0, "bytes, as the disk of the hub is full", queue=queue)
 
 
 def _check(holds: bool, rule: str) -> None:
