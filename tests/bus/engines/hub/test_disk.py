@@ -354,19 +354,43 @@ async def test_damaged_large_bodies_are_found(tmp_path: Path) -> None:
     file = tmp_path / "hub.bodies"
     contents = file.read_bytes()
     file.write_bytes(contents[:-5] + b"x" + contents[-4:])
-    assert check_store(tmp_path) == ["row 2 of bodies: hub.bodies has no whole body at byte 106,496"]
+    assert check_store(tmp_path) == ["row 2 of bodies: what was written to hub.bodies at byte 102,400 is not there"]
     store = opened(tmp_path)
     assert await store.bodies([1 << 64]) == [bytes(100_000)]
-    with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies has no whole body at byte 106,496"):
+    with pytest.raises(
+        StoreError, match=r"hub\.db is damaged: what was written to hub\.bodies at byte 102,400 is not there"
+    ):
         await store.bodies([2 << 64])
     await store.close()
     file.write_bytes(contents[:-5])
-    assert check_store(tmp_path) == ["row 2 of bodies: hub.bodies has no whole body at byte 106,496"]
-    with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies ends before byte 206,500"):
+    assert check_store(tmp_path) == ["row 2 of bodies: what was written to hub.bodies at byte 102,400 is not there"]
+    with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies ends before byte 202,400"):
         opened(tmp_path)
     file.unlink()
-    with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies ends before byte 206,500"):
+    with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies ends before byte 202,400"):
         opened(tmp_path)
+
+
+@pytest.mark.asyncio
+async def test_an_older_file_of_large_bodies_is_found(tmp_path: Path) -> None:
+    """A body does not pass for a later one of its place and length, whose file was replaced by an older copy."""
+    store = opened(tmp_path)
+    await written(store, [Q], [put(1, b"1" * 100_000)])
+    await store.close()
+    older = (tmp_path / "hub.bodies").read_bytes()
+    store = opened(tmp_path)
+    await written(store, [ended(1)])
+    await store.close()
+    store = opened(tmp_path)
+    await written(store, [put(2, b"2" * 100_000)])
+    await store.close()
+    assert check_store(tmp_path) == []
+    (tmp_path / "hub.bodies").write_bytes(older)
+    assert check_store(tmp_path) == ["row 2 of bodies: what was written to hub.bodies at byte 0 is not there"]
+    store = opened(tmp_path)
+    with pytest.raises(StoreError, match=r"hub\.db is damaged: what was written to hub\.bodies at byte 0 is not there"):
+        await store.bodies([2 << 64])
+    await store.close()
 
 
 @pytest.mark.asyncio

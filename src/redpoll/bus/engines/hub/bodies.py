@@ -1,15 +1,14 @@
 """The file of large bodies, which are written there once: the log of the tables, and then the tables, would have each twice.
 
-A row has the reference of a large body in the place of the body: a number, which says where it is and how long. A body is
-on disk before the transaction that refers to it. No row tells that it lets a body go: from time to time the rows are asked
-which bodies they refer to, and the room of all others is free. What is overwritten was let go by an earlier transaction,
-which is on disk.
+A row has the reference of a large body in the place of the body: a text, which says where it is and how long, and has its
+checksum: another body at that place, as in an older copy of the file, does not pass for it. A body is on disk before the
+transaction that refers to it. No row tells that it lets a body go: from time to time the rows are asked which bodies they
+refer to, and the room of all others is free. What is overwritten was let go by an earlier transaction, which is on disk.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import zlib
 from bisect import bisect_left, insort
 from pathlib import Path
@@ -21,10 +20,9 @@ __all__ = ["Bodies", "File", "references"]
 
 #: Bodies begin at multiples of it, in bytes.
 _BLOCK: Final = 4_096
-#: A body follows its checksum.
-_HEAD: Final = struct.Struct(">I")
-_BITS: Final = 32
-_LENGTH: Final = (1 << _BITS) - 1
+#: The first block, the length and the checksum of a body are 32 bits each, in digits that sort by the block.
+_REFERENCE: Final = "{:08x}{:08x}{:08x}"
+_MASK: Final = (1 << 32) - 1
 #: Bodies from this size on, in bytes.
 _LEAST = 64 * 2**10
 #: Bytes that are placed until the free room is looked for again: these, or a part of what was there.
@@ -32,8 +30,8 @@ _FRESH = 64 * 2**20
 _PART: Final = 4
 #: Bodies that are moved at a time.
 _MOVED: Final = 64
-_REFERENCES: Final = "SELECT rowid, body FROM {0} WHERE typeof(body) = 'integer'"
-_BODIES: Final = "SELECT body FROM {0} WHERE typeof(body) = 'integer'"
+_REFERENCES: Final = "SELECT rowid, body FROM {0} WHERE typeof(body) = 'text'"
+_BODIES: Final = "SELECT body FROM {0} WHERE typeof(body) = 'text'"
 _DISTINCT: Final = " UNION ".join(map(_BODIES.format, LARGE))
 _UP: Final = f"{_DISTINCT} ORDER BY 1"
 _DOWN: Final = f"{_DISTINCT} ORDER BY 1 DESC LIMIT {_MOVED}"
@@ -104,19 +102,19 @@ class Bodies:
     def place(self, body: Any) -> Any:
         """Return what a row is to have: the reference of a body, or the body."""
         length = len(body)
-        if not self.least <= length <= _LENGTH or not self.growing:
+        if not self.least <= length <= _MASK or not self.growing:
             return body
         room = _room(length)
         start = self._take(room)
         self._fresh += room
         self._new.append((start, body))
-        return start << _BITS | length
+        return _REFERENCE.format(start, length, zlib.crc32(body))
 
     def write(self) -> None:
         """Put on disk what was placed."""
         if self._new:
             for start, body in self._new:
-                self._write(start, body)
+                self._file.write(start * _BLOCK, body)
             self._file.sync()
 
     def written(self) -> None:
@@ -125,18 +123,16 @@ class Bodies:
         if self._fresh * _BLOCK > _FRESH and self._fresh > self._live // _PART and not self.pinned:
             self.look()
 
-    def read(self, reference: int) -> bytes:
+    def read(self, reference: str) -> bytes:
         """Read a body.
 
         Raises:
             ValueError: It is not there as it was written.
         """
-        length = reference & _LENGTH
-        offset = (reference >> _BITS) * _BLOCK
-        data = self._file.read(offset, _HEAD.size + length)
-        body = data[_HEAD.size :]
-        if len(body) < length or _HEAD.unpack_from(data) != (zlib.crc32(body),):
-            raise ValueError(f"hub.bodies has no whole body at byte {offset:,}")
+        start, length, checksum = _parts(reference)
+        body = self._file.read(start * _BLOCK, length)
+        if len(body) < length or zlib.crc32(body) != checksum:
+            raise ValueError(f"what was written to hub.bodies at byte {start * _BLOCK:,} is not there")
         return body
 
     def look(self) -> None:
@@ -145,16 +141,15 @@ class Bodies:
         Raises:
             ValueError: The file is shorter than that.
         """
-        # A reference is never 0: the first block stays empty.
-        self._free, end, size = [], 1, 0
+        self._free, end, size = [], 0, 0
         self._live = self._fresh = 0
         for (reference,) in self._database.execute(_UP):
-            start, length = reference >> _BITS, reference & _LENGTH
+            start, length, _ = _parts(reference)
             if start > end:
                 self._free.append((start - end, end))
             end = start + _room(length)
             self._live += _room(length)
-            size = start * _BLOCK + _HEAD.size + length
+            size = start * _BLOCK + length
         self._free.sort()
         self._end = end
         if self._file.cut(size) < size:
@@ -163,13 +158,14 @@ class Bodies:
     def move(self) -> None:
         """Move bodies from the end of the file to free room before them, and cut it."""
         self.look()
-        moved: dict[int, int] = {}
+        moved: dict[str, str] = {}
         for (reference,) in tuple(self._database.execute(_DOWN)):
-            start = self._take(_room(reference & _LENGTH))
-            if start > reference >> _BITS:
+            old, length, checksum = _parts(reference)
+            start = self._take(_room(length))
+            if start > old:
                 break
-            self._write(start, self.read(reference))
-            moved[reference] = start << _BITS | reference & _LENGTH
+            self._file.write(start * _BLOCK, self.read(reference))
+            moved[reference] = _REFERENCE.format(start, length, checksum)
         if moved:
             self._file.sync()
             self._database.execute("BEGIN")
@@ -178,10 +174,6 @@ class Bodies:
                     self._database.execute(_MOVE.format(table), (moved[reference], row))
             self._database.execute("COMMIT")
         self.look()
-
-    def _write(self, start: int, body: Any) -> None:
-        self._file.write(start * _BLOCK, _HEAD.pack(zlib.crc32(body)))
-        self._file.write(start * _BLOCK + _HEAD.size, body)
 
     def close(self) -> None:
         """Close the file."""
@@ -199,13 +191,19 @@ class Bodies:
         return self._end - room
 
 
-def references(database: Database) -> list[tuple[str, int, int]]:
+def references(database: Database) -> list[tuple[str, int, str]]:
     """Return the rows that have a reference: the table, the number of the row, and the reference."""
     return [
         (table, row, reference) for table in LARGE for row, reference in database.execute(_REFERENCES.format(table))
     ]
 
 
+def _parts(reference: str) -> tuple[int, int, int]:
+    """The first block of a body, its length and its checksum."""
+    number = int(reference, 16)
+    return number >> 64, number >> 32 & _MASK, number & _MASK
+
+
 def _room(length: int) -> int:
     """The blocks of a body of some bytes."""
-    return -(-(_HEAD.size + length) // _BLOCK)
+    return -(-length // _BLOCK)

@@ -108,17 +108,17 @@ def read_bodies(database: Database, bodies: Bodies, tasks: Sequence[int]) -> lis
     for size in json.loads(sizes):
         if size is None:
             found.append(None)
-        elif size < 0:
-            found.append(bodies.read(-size))
+        elif isinstance(size, str):
+            found.append(bodies.read(size))
         else:
             found.append(bytes(view[start : start + size]))
             start += size
     return found
 
 
-# Joined as the text that they are not, byte by byte. A reference has the place of a length, and is below 0.
-_BODIES: Final = f"""SELECT json_group_array(iif(typeof(body) = 'integer', -body, length(body))),
-    cast(group_concat(iif(typeof(body) = 'integer', '', body), '') AS BLOB)
+# Joined as the text that they are not, byte by byte. A reference has the place of a length.
+_BODIES: Final = f"""SELECT json_group_array(iif(typeof(body) = 'text', body, length(body))),
+    cast(group_concat(iif(typeof(body) = 'text', '', body), '') AS BLOB)
     FROM (SELECT {BODY.format("value")} AS body FROM json_each(?) LIMIT -1)"""  # noqa: S608
 
 
@@ -129,7 +129,7 @@ def read_outcome(database: Database, bodies: Bodies, clock: Clock, task: int) ->
         (task >> 64,),
     ):
         queue, detail, history = msgpack.decode(more)
-        payload = None if empty else bodies.read(body) if isinstance(body, int) else body
+        payload = None if empty else bodies.read(body) if isinstance(body, str) else body
         outcome = OutcomeKind(kind), payload, size, detail, token, clock.loaded(ended)
         return Ended(number_of(task >> 64, bits), True, *outcome, attempts, tuple(history), queue)
     return None

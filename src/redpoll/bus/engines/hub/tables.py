@@ -7,7 +7,7 @@ these point into.
 Times are microseconds of the store's clock. The number of a task is that of its row, with 64 more bits.
 
 Small bodies are in the rows of their tasks, others in a table of their own: a hub that starts reads no bodies, and is to
-read few pages that have some. In place of a large one is a number, its reference: see `redpoll.bus.engines.hub.bodies`.
+read few pages that have some. In place of a large one is a text, its reference: see `redpoll.bus.engines.hub.bodies`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
     # The numbers of the tasks that one comes after.
     2: ("ALTER TABLE tasks ADD COLUMN parents BLOB", "ALTER TABLE dead ADD COLUMN parents BLOB"),
     # References, which no body has to be read for.
-    3: tuple(f"CREATE INDEX large_{each} ON {each} (body) WHERE typeof(body) = 'integer'" for each in LARGE),
+    3: tuple(f"CREATE INDEX large_{each} ON {each} (body) WHERE typeof(body) = 'text'" for each in LARGE),
 }
 """Statements that turn the tables of a format into those of the next one; part of `SCHEMA`."""
 
