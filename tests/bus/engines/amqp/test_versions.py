@@ -125,7 +125,7 @@ async def test_a_delivery_that_the_server_takes_away_is_lost_alone(version: str)
         client.send(channel, "channel.close", *CLOSES[version], 0, 0)
         await until(lambda: delivery.lost, "the loss")
         await until(lambda: consumer.active, "the consumer")
-        assert bus.state is EngineState.READY
+        await until(lambda: bus.state is EngineState.READY, "the bus to be ready")
         assert not await delivery.ack()
         assert len(server.clients) == 2
 
