@@ -685,6 +685,27 @@ async def test_a_disk_that_large_bodies_filled(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.asyncio
+async def test_a_disk_that_bodies_of_no_commit_filled(tmp_path: Path) -> None:
+    """A store opens on a disk that is full of bodies which no row refers to, as their commit found no room."""
+    store = opened(tmp_path)
+    body = bytes(100_000)
+    await written(store, [Q], [put(1, body)])
+    await store.close()
+    file = tmp_path / "hub.bodies"
+    file.write_bytes(file.read_bytes() + bytes(100_000))
+
+    class Full(Breaking):
+        def execute(self, sql: str, *values: Any) -> Any:
+            if sql.startswith("UPDATE") and file.stat().st_size > len(body):
+                raise error_of(sqlite3.SQLITE_FULL, "database or disk is full")
+            return super().execute(sql, *values)
+
+    store = opened(tmp_path, connect=lambda path: Full(connect(path)))
+    assert await store.bodies([1 << 64]) == [body]
+    await store.close()
+
+
+@pytest.mark.asyncio
 async def test_a_disk_that_is_full_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store opens on a full disk, to let what it has be worked off; without a reserve the next failure ends it."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))

@@ -532,11 +532,11 @@ def open_store(
     database = file = None
     try:
         _refuse_damage(folder)
+        _sync_log(folder)
         database = connect(folder.database)
-        _prepare(folder, database)
         file = open_bodies(folder.bodies)
         bodies = Bodies(file, database)
-        bodies.look()
+        _prepare(folder, database, bodies)
         store = DiskStore(folder, database, bodies, key_time, keys, recent)
     except BaseException as error:
         for each in (database, file):
@@ -569,7 +569,17 @@ def _format_of(folder: Folder, database: Any) -> int:
     return int(found)
 
 
-def _prepare(folder: Folder, database: Any) -> None:
+def _sync_log(folder: Folder) -> None:
+    """Put on disk what a killed hub wrote to the log: the room of what it let go may be given away from now on."""
+    with suppress(FileNotFoundError):
+        log = File(f"{folder.database}-wal")
+        try:
+            log.sync()
+        finally:
+            log.close()
+
+
+def _prepare(folder: Folder, database: Any, bodies: Bodies) -> None:
     """Set a connection up, make the tables where there are none, and raise the epoch."""
 
     def ask(question: str) -> Any:
@@ -591,6 +601,9 @@ def _prepare(folder: Folder, database: Any) -> None:
         "cache_size = -8192",
     ):
         tuple(database.execute(f"PRAGMA {setting}"))
+    if found:
+        # First, as bodies that were placed when the disk became full may have left no room for a commit.
+        bodies.look()
     database.execute("BEGIN EXCLUSIVE")
     if found == 0:
         for statement in SCHEMA:
@@ -600,6 +613,8 @@ def _prepare(folder: Folder, database: Any) -> None:
         database.execute("INSERT INTO state VALUES (?, 0, 0, 0)", (new_name(),))
     database.execute("UPDATE state SET epoch = epoch + 1")
     database.execute("COMMIT")
+    if found == 0:
+        bodies.look()
     for statement in TURN:
         database.execute(statement)
     folder.sync()
