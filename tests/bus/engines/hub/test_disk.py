@@ -685,6 +685,28 @@ async def test_a_disk_that_large_bodies_filled(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.asyncio
+async def test_large_bodies_on_the_way_to_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies of tasks that were taken when the disk became full take the reserve once, not in the log and the tables."""
+    monkeypatch.setattr(disk, "_WAIT", 60.0)
+    monkeypatch.setattr(disk, "_LARGEST", 0)
+    files: list[FullFile] = []
+
+    def open_bodies(path: str) -> FullFile:
+        files.append(FullFile(path))
+        return files[0]
+
+    store = opened(tmp_path, open_bodies=open_bodies)
+    body = os.urandom(300_000)
+    await written(store, [Q])
+    files[0].full = True
+    await written(store, [put(1, body)], [put(2, body)], [put(3, body)])
+    assert store.full
+    assert sum(each.stat().st_size for each in tmp_path.glob("hub.db*")) < len(body)
+    assert await store.bodies([1 << 64, 2 << 64, 3 << 64]) == [body, body, body]
+    await store.close()
+
+
+@pytest.mark.asyncio
 async def test_a_disk_that_bodies_of_no_commit_filled(tmp_path: Path) -> None:
     """A store opens on a disk that is full of bodies which no row refers to, as their commit found no room."""
     store = opened(tmp_path)

@@ -307,7 +307,8 @@ class DiskStore:
             if not _is_full(error) or not self._folder.use_reserve():
                 raise
             self.full = True
-            self._reserved = self._bodies.growing = False
+            # Bodies of tasks that were taken by now still go to their file: the log and the tables would need room for two.
+            self._reserved = False
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             self._carry_out(statements)
