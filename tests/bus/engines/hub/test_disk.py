@@ -728,6 +728,34 @@ async def test_a_disk_that_bodies_of_no_commit_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_log_is_synced_before_bodies_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed hub wrote last is put on disk before the room of the bodies that it let go is given away."""
+    store = opened(tmp_path / "killed")
+    await written(store, [Q], [put(1, bytes(SMALL))], [ended(1)])
+    shutil.copytree(tmp_path / "killed", tmp_path / "next", ignore=shutil.ignore_patterns("hub.lock"))
+    await store.close()
+    seen: list[str] = []
+
+    class Seen(File):
+        def __init__(self, path: str) -> None:
+            super().__init__(path)
+            self.name = Path(path).name
+
+        def sync(self) -> None:
+            seen.append(f"sync {self.name}")
+            super().sync()
+
+        def cut(self, size: int) -> int:
+            seen.append(f"cut {self.name}")
+            return super().cut(size)
+
+    monkeypatch.setattr(disk, "File", Seen)
+    store = opened(tmp_path / "next", open_bodies=Seen)
+    assert seen[:2] == ["sync hub.db-wal", "cut hub.bodies"]
+    await store.close()
+
+
+@pytest.mark.asyncio
 async def test_a_disk_that_is_full_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store opens on a full disk, to let what it has be worked off; without a reserve the next failure ends it."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))
