@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pamqp.commands
 import pamqp.frame
@@ -21,7 +21,7 @@ from redpoll.bus.engines.amqp.wire import (
     encode,
     encode_content,
 )
-from redpoll.errors import ProtocolError
+from redpoll.errors import ProtocolError, UsageError
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=20)
 _values = st.recursive(
@@ -40,13 +40,17 @@ _tables = st.dictionaries(_texts, _values, max_size=4)
 _properties = st.builds(
     Properties,
     content_type=st.none() | _texts,
+    content_encoding=st.none() | _texts,
     headers=st.none() | _tables,
     delivery_mode=st.none() | st.integers(1, 2),
     priority=st.none() | st.integers(0, 255),
     correlation_id=st.none() | _texts,
+    reply_to=st.none() | _texts,
     expiration=st.none() | _texts,
     message_id=st.none() | _texts,
     timestamp=st.none() | st.integers(0, 2**63),
+    type=st.none() | _texts,
+    user_id=st.none() | _texts,
     app_id=st.none() | _texts,
 )
 
@@ -56,6 +60,26 @@ def _delivered(properties: Properties, body: bytes, frame_max: int = 4_096) -> b
     publish = encode(1, "basic.publish", 0, "e", "k", 0)
     sent = b"".join(encode_content(1, "e", "k", 0, properties, body, frame_max))
     return encode(1, "basic.deliver", "tag", 7, 1, "e", "k") + sent[len(publish) :]
+
+
+@pytest.mark.parametrize(
+    ("properties", "name"),
+    [
+        (Properties(type="é" * 128), "type"),
+        (Properties(user_id="\ud800"), "user_id"),
+        (Properties(expiration=cast("str", 5)), "expiration"),
+        (Properties(priority=300), "priority"),
+        (Properties(content_type="text/plain", headers={"a": object()}), "headers"),
+        (Properties(headers={"n" * 256: 1}), "headers"),
+        (Properties(app_id="a", headers={"a": 2**63}), "headers"),
+    ],
+)
+def test_what_amqp_cannot_carry_is_named(properties: Properties, name: str) -> None:
+    """A property that does not fit is an error that names it, and what would fit."""
+    with pytest.raises(UsageError, match=f"a message cannot be sent with this {name}: .* at most 255 bytes"):
+        encode_content(1, "e", "k", 0, properties, b"", 4_096)
+    with pytest.raises(UsageError, match=r"basic\.publish cannot be sent: .* at most 255 bytes"):
+        encode_content(1, "e", "k" * 256, 0, Properties(), b"", 4_096)
 
 
 @given(_properties, st.binary(max_size=9_000), st.data())

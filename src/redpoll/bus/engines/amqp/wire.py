@@ -11,7 +11,7 @@ from struct import Struct, error, unpack_from
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from redpoll.errors import ProtocolError
+from redpoll.errors import ProtocolError, UsageError
 
 __all__ = [
     "HEADER",
@@ -219,6 +219,14 @@ def _frame(kind: int, channel: int, payload: bytes) -> bytes:
     return b"%b%b\xce" % (_FRAME.pack(kind, channel, len(payload)), payload)
 
 
+#: What packing raises where AMQP cannot carry a value.
+_UNFIT: Final = (AttributeError, RecursionError, TypeError, UnicodeEncodeError, error)
+_FITS: Final = (
+    "names are texts of at most 255 bytes, a priority is at most 255; tables carry texts, bytes, numbers of 64 bits,"
+    " booleans, None, lists and tables"
+)
+
+
 def encode(channel: int, name: str, *arguments: Any) -> bytes:
     """Encode a method.
 
@@ -226,10 +234,16 @@ def encode(channel: int, name: str, *arguments: Any) -> bytes:
         channel: Number of the channel.
         name: Name of the method, as in the specification: "queue.declare".
         *arguments: All arguments, reserved ones included; the bits together are one.
+
+    Raises:
+        UsageError: AMQP cannot carry one of them.
     """
     group, number, shape = _METHODS[name]
     parts = [_ID.pack(group, number)]
-    parts += [_PACK[kind](each) for kind, each in zip(shape, arguments, strict=True)]
+    try:
+        parts += [_PACK[kind](each) for kind, each in zip(shape, arguments, strict=True)]
+    except _UNFIT as problem:
+        raise UsageError(f"{name} cannot be sent: {problem}", _FITS) from problem
     return _frame(_METHOD, channel, b"".join(parts))
 
 
@@ -246,13 +260,20 @@ def encode_content(
         properties: The properties.
         body: The body.
         frame_max: Size of the largest frame, in bytes.
+
+    Raises:
+        UsageError: AMQP cannot carry a name or a property.
     """
     flags, bit, packed = 0, 0x8000, []
-    for kind, value in zip(_SHAPE, properties, strict=True):
-        if value is not None:
-            flags |= bit
-            packed.append(_PACK[kind](value))
-        bit >>= 1
+    try:
+        for kind, value in zip(_SHAPE, properties, strict=True):
+            if value is not None:
+                flags |= bit
+                packed.append(_PACK[kind](value))
+            bit >>= 1
+    except _UNFIT as problem:
+        name = Properties._fields[16 - bit.bit_length()]
+        raise UsageError(f"a message cannot be sent with this {name}: {problem}", _FITS) from problem
     size = len(body)
     head = _CONTENT_HEAD.pack(_BASIC, 0, size, flags) + b"".join(packed)
     method = encode(channel, "basic.publish", 0, exchange, key, bits)

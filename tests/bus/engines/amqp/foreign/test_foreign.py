@@ -131,6 +131,10 @@ async def test_errors(rabbitmq: Broker) -> None:
         async with await bus.foreign.consume("audit", exclusive=True):
             with pytest.raises(SpecConflict, match="exclusive"):
                 await bus.foreign.consume("audit")
+        with pytest.raises(UsageError, match="with this type"):
+            await bus.foreign.publish(b"", key="audit", properties=Properties(type="t" * 256))
+        with pytest.raises(UsageError, match=r"queue\.declare cannot be sent"):
+            await bus.foreign.declare(Queue("q" * 256))
         # The bus serves on.
         await bus.foreign.publish(b"", key="audit")
         await bus.foreign.delete("audit")
