@@ -140,6 +140,7 @@ class Channel:
         """Send a request, and return a future of the arguments of its answer; cancelling it drops the answer.
 
         Raises:
+            UsageError: AMQP cannot carry an argument; nothing was sent.
             Rejected: The server closed the channel, because of this or of another request (when awaited, as the next).
             Broken: The link is lost.
         """
@@ -147,8 +148,10 @@ class Channel:
         if self.error is not None or self._closing:
             future.set_exception(self.error or Broken("the channel was closed"))
             return future
+        # First: what cannot be sent has no answer, and the next request would wait for that.
+        request = encode(self.number, name, *arguments)
         self._asked.append(future)
-        self.link.write(encode(self.number, name, *arguments))
+        self.link.write(request)
         return future
 
     async def get(self, queue: str) -> Content | None:

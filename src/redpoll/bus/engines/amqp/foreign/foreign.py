@@ -224,7 +224,7 @@ class Foreign:
         """Make sure that an exchange, or a queue with its exchanges and bindings, is there.
 
         Raises:
-            UsageError: The queue has no name.
+            UsageError: The queue has no name, or AMQP cannot carry a name or an argument.
             SpecConflict: It is there and differs.
             NotAuthorized: It is not allowed.
         """
