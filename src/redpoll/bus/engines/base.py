@@ -1,10 +1,11 @@
-"""What the engines with a broker of this library have in common: their end, batches of publishes, checks of arguments."""
+"""The common part of all engines: their end, forks, batches of publishes."""
 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Iterable
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from redpoll.bus.batch import BatchOptions, publish_all
 from redpoll.bus.envelope import Envelope
@@ -12,6 +13,7 @@ from redpoll.bus.feed import forked_error
 from redpoll.bus.records import Receipt
 from redpoll.bus.state import EngineState, Status
 from redpoll.errors import Closed, RedpollError
+from redpoll.platforms import after_fork
 
 __all__ = ["EngineBase"]
 
@@ -36,6 +38,9 @@ class EngineBase:
     forked = False
     _closing: asyncio.Future[None] | None = None
 
+    def __init__(self) -> None:
+        _made.add(self)
+
     def refusal(self) -> RedpollError | None:
         """Return the error if it cannot be used, or None."""
         if self.forked:
@@ -48,12 +53,13 @@ class EngineBase:
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Stop."""
+        if self.forked:
+            return
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return
         if self.closed:
-            if not self.forked:
-                self.status.change(EngineState.CLOSED)
+            self.status.change(EngineState.CLOSED)
             return
         self._closing = self.loop.create_future()
         try:
@@ -78,3 +84,14 @@ class EngineBase:
         """Put many tasks into a queue, in order."""
         engine: Any = self
         return publish_all(engine, envelopes, self.window, self.max_body, queue=queue, **options)
+
+
+_made: Final[weakref.WeakSet[EngineBase]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in _made:
+        engine.forked = engine.closed = True
+
+
+after_fork(_after_fork)

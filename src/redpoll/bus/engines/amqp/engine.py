@@ -7,10 +7,10 @@ import random
 import time
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, Unpack
 
 from redpoll.bus.awaitables import Done, Failed
-from redpoll.bus.batch import publish_all
+from redpoll.bus.batch import BatchOptions, publish_all
 from redpoll.bus.engine import DeliverySink, EventSink, Watcher
 from redpoll.bus.engines.amqp import messages as m
 from redpoll.bus.engines.amqp import topology as t
@@ -312,35 +312,13 @@ class AmqpEngine(AmqpQueues):
                 self._send(submit, queue, delay)
 
     def publish_many(
-        self,
-        envelopes: Iterable[Envelope],
-        *,
-        queue: str,
-        watchers: Iterable[Watcher] | None = None,
-        dedup: Iterable[str] | None = None,
-        priority: int = 0,
-        delay: float = 0.0,
-        ttl: float | None = None,
-        keep: bool = True,
-        timeout: float | None = None,
+        self, envelopes: Iterable[Envelope], *, queue: str, **options: Unpack[BatchOptions]
     ) -> Awaitable[list[Receipt]]:
         """Put many tasks into a queue, in order."""
         spec = self.catalogue.specs.get(queue) if self.refusal() is None else None
-        return publish_all(
-            self,
-            envelopes,
-            # Behind one that is refused the next ones would find room.
-            _WINDOW if spec is None or spec.max_length is None else 1,
-            self.max_body,
-            watchers=watchers,
-            dedup=dedup,
-            timeout=timeout,
-            priority=priority,
-            delay=delay,
-            ttl=ttl,
-            queue=queue,
-            keep=keep,
-        )
+        # Behind one that is refused the next ones would find room.
+        window = _WINDOW if spec is None or spec.max_length is None else 1
+        return publish_all(self, envelopes, window, self.max_body, queue=queue, **options)
 
     # -- taking
 

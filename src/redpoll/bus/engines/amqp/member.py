@@ -30,9 +30,9 @@ from redpoll.bus.engines.amqp.results import Results
 from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.engines.amqp.submitting import Submit
 from redpoll.bus.engines.amqp.will import Will
+from redpoll.bus.engines.base import EngineBase
 from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.envelope import Outcome, OutcomeKind
-from redpoll.bus.feed import forked_error
 from redpoll.bus.records import (
     Capabilities,
     QueueSpec,
@@ -42,10 +42,8 @@ from redpoll.checks import check_function
 from redpoll.errors import (
     Closed,
     NoRoute,
-    RedpollError,
     UsageError,
 )
-from redpoll.platforms import forks
 
 __all__ = ["MAX_BODY", "AmqpMember"]
 
@@ -62,7 +60,7 @@ _ENDED: Final = 1_000
 _GOODBYE: Final = 5.0
 
 
-class AmqpMember(Lacking):
+class AmqpMember(EngineBase, Lacking):
     """See `redpoll.bus.engine.Engine`.
 
     Args:
@@ -128,13 +126,11 @@ class AmqpMember(Lacking):
         self._consumers: dict[AmqpConsumer, None] = {}
         self._takes: dict[asyncio.Task[Any], None] = {}
         self._getting: Channel | None = None
-        self._closing: asyncio.Future[None] | None = None
-        self._fork = forks.number
-        self.closed = True
+        super().__init__()
 
     def __del__(self) -> None:
         """Warn of one that was not closed."""
-        if not getattr(self, "closed", True) and self._fork == forks.number:
+        if not self.closed:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
@@ -145,12 +141,6 @@ class AmqpMember(Lacking):
     def clock(self) -> Any:
         """Its time: that of the loop."""
         return self.loop
-
-    def refusal(self) -> RedpollError | None:
-        """Return the error if it cannot be used, or None."""
-        if self._fork != forks.number:
-            return forked_error()
-        return Closed("bus") if self.closed else None
 
     def _check(self) -> None:
         refusal = self.refusal()
@@ -193,29 +183,6 @@ class AmqpMember(Lacking):
             await self._end()
             raise
         return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Close."""
-        await self.close()
-
-    async def close(self, drain: float | None = 0.0) -> None:
-        """Stop."""
-        if self._fork != forks.number:
-            return
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-            return
-        if self.closed:
-            self.status.change(EngineState.CLOSED)
-            return
-        self._closing = self.loop.create_future()
-        try:
-            await self._drain(drain)
-        finally:
-            try:
-                await self._end()
-            finally:
-                self._closing.set_result(None)
 
     async def _drain(self, seconds: float | None) -> None:
         for subscription in list(self._subscriptions):

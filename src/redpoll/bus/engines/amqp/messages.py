@@ -43,7 +43,7 @@ TELL: Final = "redpoll.tell"
 CANCEL: Final = "redpoll.cancel"
 #: A worker's answer to what was said to all consumers of a queue.
 HERE: Final = "redpoll.here"
-#: What remains of a task that was accepted, once its worker is gone.
+#: The rest of a task that was accepted, once its worker is gone.
 LOST: Final = "redpoll.lost"
 
 #: Hand-outs before it was published anew.

@@ -219,7 +219,7 @@ def _frame(kind: int, channel: int, payload: bytes) -> bytes:
     return b"%b%b\xce" % (_FRAME.pack(kind, channel, len(payload)), payload)
 
 
-#: What packing raises where AMQP cannot carry a value.
+#: Errors of packing a value that AMQP cannot carry.
 _UNFIT: Final = (AttributeError, RecursionError, TypeError, UnicodeEncodeError, error)
 _FITS: Final = (
     "names are texts of at most 255 bytes, a priority is at most 255; tables carry texts, bytes, numbers of 64 bits,"

@@ -41,7 +41,6 @@ from redpoll.errors import (
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer, peer_at, peer_of
 from redpoll.node.reports import Repeated
-from redpoll.platforms import after_fork
 
 __all__ = ["HubMember"]
 
@@ -54,8 +53,6 @@ _PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 #: Seconds that outcomes have to be confirmed when an engine is closed.
 _GOODBYE: Final = 5.0
-
-_engines: weakref.WeakSet[HubMember] = weakref.WeakSet()
 
 
 class _Node(LayerNode):
@@ -132,7 +129,6 @@ class HubMember(Receiving):
         self._lost: asyncio.Future[RedpollError]
         self._welcome: asyncio.Future[None]
         self._drained: asyncio.Future[None] | None = None
-        _engines.add(self)
 
     def __del__(self) -> None:
         """Warn of one that was not closed, and release what it has: the loop's sockets, and its signs of life."""
@@ -635,11 +631,3 @@ def _release(node: LayerNode, lifeless: Awaitable[None], seconds: float = 0.0) -
     _released.add(task)
     task.add_done_callback(_released.discard)
     return task
-
-
-def _after_fork() -> None:
-    for engine in _engines:
-        engine.forked = engine.closed = True
-
-
-after_fork(_after_fork)

@@ -1,4 +1,4 @@
-"""What an engine does with what its hub sends: answers, tasks, outcomes, events."""
+"""The part of an engine that takes what its hub sends: answers, tasks, outcomes, events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Receiving(EngineBase, Asking):
     """
 
     def __init__(self, patient: bool) -> None:
-        super().__init__(patient)
+        EngineBase.__init__(self)
+        Asking.__init__(self, patient)
         self.store = ""
         # With the numbers of their tasks; and of calls, the times by which their outcomes are there.
         self._watchers: dict[int, tuple[Watcher, int, float | None]] = {}

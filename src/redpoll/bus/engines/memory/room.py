@@ -157,7 +157,6 @@ def _after_fork() -> None:
     _lock = new_lock()
     _rooms.clear()
     for member in _members:
-        member.forked = member.closed = True
         room: Room | None = getattr(member, "room", None)
         if room is not None:
             # Its tasks are the parent's, as is the thread that may have held the lock.
@@ -194,6 +193,7 @@ class Member(EngineBase):
         self._timer: Timer | None = None
         self._armed = float("inf")
         _members.add(self)
+        super().__init__()
 
     def __del__(self) -> None:
         """Warn of one that was not closed."""
