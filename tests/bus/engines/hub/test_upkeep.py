@@ -165,6 +165,36 @@ async def test_closing_ends_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.asyncio
+async def test_a_commit_that_fails_during_a_backup_ends_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that is made between two pages of a backup and fails is no failure of the backup alone."""
+    monkeypatch.setattr(disk, "_BACKUP", 1)
+    store = open_store(tmp_path / "hub", reserve=SMALL)
+    failures: list[BaseException] = []
+    store.failed = failures.append
+    written = asyncio.Event()
+    for number in range(1, 2_000):
+        store.write(turn(number)[:2], lambda: None)
+    store.write([], written.set)
+    await written.wait()
+
+    def fail(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    backup = asyncio.ensure_future(store.backup(tmp_path / "copy"))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(store, "_carry_out", fail)
+    store.write(turn(3_000)[:2], lambda: failures.append(AssertionError("confirmed")))
+    with pytest.raises(StoreError, match="Input/output error"):
+        await backup
+    await store.close()
+    (failure,) = failures
+    assert isinstance(failure, StoreError)
+    assert "cannot be written" in str(failure)
+
+
+@pytest.mark.asyncio
 async def test_check(tmp_path: Path) -> None:
     """A whole file has no faults, one with a damaged page has; one that is not there, or is in use, is an error."""
     with pytest.raises(StoreError, match=r"there is no hub\.db"):

@@ -89,6 +89,8 @@ class DiskStore:
         self._items: SimpleQueue[_Item] = SimpleQueue()
         self._written = 0
         self._last = False
+        #: Error of a commit that was made while a job ran: it ends the store, not the job alone.
+        self._broken: BaseException | None = None
         self._closed: asyncio.Future[None] | None = None
         self._over = False
         self._refusals: list[Callable[[], None]] = []
@@ -261,6 +263,8 @@ class DiskStore:
             self._checkpoint()
         if job is not None:
             job()
+            if self._broken is not None:
+                raise self._broken
         self._last = self._last or item is None
 
     def _make_room(self) -> None:
@@ -350,8 +354,13 @@ class DiskStore:
         part = target.with_name(f"{target.name}.{token_hex(8)}.part")
 
         def go_on(*_: int) -> None:
-            while not self._last and not self._items.empty():
-                self._turn()
+            # Once: with commits that never end the backup would not either.
+            if not self._last and not self._items.empty():
+                try:
+                    self._turn()
+                except BaseException as error:
+                    self._broken = error
+                    raise
             if self._last:
                 raise self._folder.error("was closed before the backup was done")
 
@@ -484,7 +493,7 @@ def upgrade_store(path: str | os.PathLike[str]) -> int:
         raise _damaged(folder, error) from error
     finally:
         folder.close()
-    return int(found)
+    return max(int(found), 0)
 
 
 def _is_full(error: Exception) -> bool:
