@@ -25,7 +25,16 @@ from redpoll.bus.engines.hub.handles import HubDelivery, packed
 from redpoll.bus.engines.hub.life import life
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.state import EngineState
-from redpoll.errors import DeadLettered, DialFailed, EncodeError, NotConfirmed, PeerLost, ProtocolError, StoreError
+from redpoll.errors import (
+    DeadLettered,
+    DecodeError,
+    DialFailed,
+    EncodeError,
+    NotConfirmed,
+    PeerLost,
+    ProtocolError,
+    StoreError,
+)
 from redpoll.serializers import get
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import running
@@ -306,6 +315,22 @@ async def test_outcomes_larger_than_the_queue_of_a_link() -> None:
                 tasks = [await bus.tasks.submit(None, queue="large") for _ in range(8)]
                 for task in tasks:
                     assert len(await task.result(timeout=PATIENCE)) == 12 * 2**20
+
+
+@pytest.mark.asyncio
+async def test_a_task_whose_input_cannot_be_read_does_not_begin() -> None:
+    """It would begin with fewer outcomes than it comes after; as with an envelope that cannot be read, it is given up."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            engine: Any = bus.engine
+            await bus.queues.declare("q")
+            consumer = await engine.consume("q")
+            good, bad = [bytes(16), 0, packed(Envelope("raw", b"1")), ""], [bytes(16), 0, b"\xc1", ""]
+            for given in ([good, bad], [good]):
+                engine._given(consumer.number, 7, given)
+            with pytest.raises(DecodeError):
+                engine._delivered(consumer.number, 7, bytes(16), 1, None, packed(Envelope("raw", b"2")))
+            assert not engine._inputs
 
 
 @pytest.mark.asyncio

@@ -15,7 +15,7 @@ from redpoll.bus.engines.hub.asking import Asking, fail_future
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription
 from redpoll.bus.envelope import KINDS, Outcome, OutcomeKind, decode
 from redpoll.bus.records import Event, task_id
-from redpoll.errors import NoRoute, NotConfirmed, RedpollError
+from redpoll.errors import DecodeError, NoRoute, NotConfirmed, RedpollError
 
 __all__ = ["Receiving"]
 
@@ -39,8 +39,8 @@ class Receiving(EngineBase, Asking):
         # With the numbers of their tasks; and of calls, the times by which their outcomes are there.
         self._watchers: dict[int, tuple[Watcher, int, float | None]] = {}
         self._consumers: dict[int, HubConsumer] = {}
-        # Arguments of the next deliveries, by token.
-        self._inputs: dict[int, list[tuple[str, Outcome]]] = {}
+        # Arguments of the next deliveries, by token, or why one of them cannot be read.
+        self._inputs: dict[int, list[tuple[str, Outcome]] | DecodeError] = {}
         self._subscriptions: dict[int, HubSubscription] = {}
         self._observers: list[Observer] = []
 
@@ -113,14 +113,22 @@ class Receiving(EngineBase, Asking):
         if consumer is None:
             self.say(p.BACK, 0, number, [token])
             return
+        if isinstance(inputs, DecodeError):
+            raise inputs
         ends = None if left is None else self.loop.time() + left
         consumer.deliver(HubDelivery(consumer, token, p.id_number(task), attempt, ends, decode(payload), inputs))
 
     def _given(self, _: int, token: int, outcomes: list[Any]) -> None:
         given = self._inputs.setdefault(token, [])
-        for task, kind, payload, detail in outcomes:
-            envelope = None if payload is None else decode(payload)
-            given.append((task_id(self.store, p.id_number(task)), Outcome(KINDS[kind], envelope, detail)))
+        if isinstance(given, DecodeError):
+            return
+        try:
+            for task, kind, payload, detail in outcomes:
+                envelope = None if payload is None else decode(payload)
+                given.append((task_id(self.store, p.id_number(task)), Outcome(KINDS[kind], envelope, detail)))
+        except DecodeError as error:
+            # The task without them all would begin with fewer.
+            self._inputs[token] = error
 
     def _ended_task(self, number: int, kind: int, payload: bytes | None, detail: str) -> None:
         outcome = _new(Outcome, (KINDS[kind], None if payload is None else decode(payload), detail))
