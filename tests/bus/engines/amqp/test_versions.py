@@ -1,7 +1,8 @@
-"""What the engine tells servers of several versions, and what it makes of newer ones' frames: without RabbitMQ."""
+"""Frames that the engine sends to servers of several versions, and newer ones' frames that it takes: without RabbitMQ."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 import redpoll
 from redpoll.bus import EngineState, QueueSpec, Task
 from redpoll.bus.engines.amqp import catalogue
-from redpoll.errors import RedpollError
+from redpoll.bus.engines.amqp.foreign import Properties
+from redpoll.errors import RedpollError, UsageError
 from tests.bus.engines.amqp.strict import DURABLE, EXCLUSIVE, Strict
 from tests.bus.engines.amqp.support import until, within
 
@@ -128,6 +130,24 @@ async def test_a_delivery_that_the_server_takes_away_is_lost_alone(version: str)
         await until(lambda: bus.state is EngineState.READY, "the bus to be ready")
         assert not await delivery.ack()
         assert len(server.clients) == 2
+
+
+async def test_what_amqp_cannot_carry_ends_alone() -> None:
+    """A message that waited for a connection, and that AMQP cannot carry, is an error; what waits behind it is sent."""
+    async with Strict("3.10.8") as server, redpoll.connect(server.url) as bus:
+        await bus.queues.declare("q")
+        await bus.foreign.publish(b"0", key="q")
+        publisher = bus.foreign._publisher
+        channel, publisher._channel = publisher._channel, None
+        bad = asyncio.ensure_future(bus.foreign.publish(b"1", key="q", properties=Properties(type="t" * 256)))
+        good = asyncio.ensure_future(bus.foreign.publish(b"2", key="q"))
+        await until(lambda: len(publisher._waiting) == 2, "both to wait")
+        publisher._channel = channel
+        publisher.resume()
+        with pytest.raises(UsageError, match="with this type"):
+            await within(bad)
+        await within(good)
+        assert publisher._sent_bytes == 0
 
 
 async def test_a_queue_is_declared_while_the_list_of_queues_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from redpoll.bus.engines.amqp.link import Channel, Rejected
 from redpoll.bus.engines.amqp.messages import OUTCOME
 from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.engines.amqp.wire import Content, Properties
-from redpoll.errors import NoRoute, NotAuthorized, NotConfirmed, QueueFull, RedpollError
+from redpoll.errors import NoRoute, NotAuthorized, NotConfirmed, QueueFull, RedpollError, UsageError
 
 __all__ = ["Alarm", "Alarms", "Publisher", "Sending"]
 
@@ -274,11 +274,15 @@ class Publisher:
         return not sending.sent
 
     def _write(self, channel: Channel, sending: Sending) -> None:
+        try:
+            tag = channel.publish(sending.exchange, sending.key, sending.properties, sending.body, sending.mandatory)
+        except UsageError as error:
+            sending.end(error)
+            return
         sending.sent = True
         sending.channel = channel
         sending.since = self._loop.time()
         self._sent_bytes += len(sending.body)
-        tag = channel.publish(sending.exchange, sending.key, sending.properties, sending.body, sending.mandatory)
         self._last = self._offset + tag
         self.unconfirmed[self._last] = sending
 

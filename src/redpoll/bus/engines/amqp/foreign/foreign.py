@@ -13,7 +13,7 @@ from redpoll.bus.engines.amqp.foreign.messages import Exchange, Queue
 from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
 from redpoll.bus.engines.amqp.publishing import Publisher, Sending
 from redpoll.bus.engines.amqp.session import Session, refusal_of
-from redpoll.bus.engines.amqp.wire import NO_PROPERTIES, Content, Properties, encode_content
+from redpoll.bus.engines.amqp.wire import NO_PROPERTIES, Content, Properties
 from redpoll.bus.feed import Feed
 from redpoll.checks import duration, integer, optional, require
 from redpoll.errors import Expired, NotConfirmed, RedpollError, UsageError
@@ -301,8 +301,6 @@ class Foreign:
         Cancelled, it withdraws what was not sent.
         """
         require("timeout", timeout, optional(duration))
-        # It may wait for a connection, and is encoded then.
-        encode_content(0, exchange, key, 0, properties, b"", 8)
         await self.wait(self.send(Sending(exchange, key, properties, body, mandatory=mandatory)), timeout)
 
     def send(self, sending: Sending) -> Sending:
