@@ -70,7 +70,13 @@ class _Ahead:
             self._left.clear()
         await self.leave(side, [])
         self._left.update(sent)
-        self._watched += await watch(side.engine, sent, self._take)
+        try:
+            opened = await watch(side.engine, sent, self._take)
+        except BaseException:
+            self._left.difference_update(sent)
+            raise
+        # Not before: another thread's wait may have ended what was watched.
+        self._watched += opened
 
     def _take(self, event: Event) -> None:
         if event.subject in self._left and is_ready(event):
