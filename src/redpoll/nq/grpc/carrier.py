@@ -147,10 +147,10 @@ class GrpcCarrier:
             # No peer has a say in it.
             await asyncio.wait(self._discarding)
         tasks = {*self._ending, *(each.task for each in self._links if each.over)}
-        for _ in range(_STEPS):
-            # Not longer: a peer may be frozen.
-            if tasks:
-                _, tasks = await asyncio.wait(tasks, timeout=_ENDING / _STEPS)
+        for _ in range(_STEPS):  # no longer: a peer may be frozen
+            if not tasks:
+                break
+            _, tasks = await asyncio.wait(tasks, timeout=_ENDING / _STEPS)
 
 
 def _begin(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
