@@ -111,6 +111,9 @@ PARSING = ("test_bounds.py", "test_exports.py", "test_layers.py", "test_security
 #: Seconds after which a thread or a socket that should be closed by then is taken to be left behind.
 LEFT_BEHIND = 2.0
 
+#: Names of gRPC's tasks of a served call: they wait for a thread of its own, which says that the status was sent.
+GRPC = ("rpc_task", "HandleExceptions[")
+
 
 def _loop_factories() -> dict[str, LoopFactory]:
     factories: dict[str, LoopFactory] = {"asyncio": asyncio.SelectorEventLoop}
@@ -321,18 +324,23 @@ def _has_name(descriptor: int, inode: int) -> bool:
             return True
 
 
-def _tasks() -> list[object]:
+def _tasks() -> list[asyncio.Task[Any]]:
     current = asyncio.current_task()
     return [task for task in asyncio.all_tasks() if task is not current]
 
 
-async def _settled(find: Callable[[], Sequence[object]]) -> Sequence[object]:
-    """What is still found after a few turns of the loop, enough for what is just ending."""
+async def _settled(find: Callable[[], Sequence[asyncio.Task[Any]]]) -> Sequence[asyncio.Task[Any]]:
+    """Return the tasks that there are after a few turns of the loop, enough for what is just ending, but for gRPC's own."""
     for _ in range(10):
         if not find():
             break
         await asyncio.sleep(0)
-    return find()
+    end = time.monotonic() + LEFT_BEHIND
+    while left := find():
+        if time.monotonic() > end or not all(each.get_name().startswith(GRPC) for each in left):
+            break
+        await asyncio.sleep(0.01)
+    return left
 
 
 async def _closed(find: Callable[[], Sequence[object]]) -> Sequence[object]:
