@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from redpoll import GLOBAL, Config, PeerLost, Wiring
+from redpoll.errors import WiringError
 from redpoll.testing import FaultProxy
 from redpoll.wiring import Exchange, Queue, Style
+from redpoll.wiring.network import NetConnection
 from tests.ports import free_port
 from tests.wiring.support import directory, get, until
 
@@ -154,4 +156,47 @@ async def test_links_are_cut_while_both_bind(sends: bytes, receives: bytes, styl
         assert len(got) == len(set(got))
         assert got == sorted(got)
         assert len(got) + each.queue.stats.missing == many
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_both_bind_again_at_once(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a lost pipe is opened over both connections at once, and so refused over one, both bindings come up again."""
+    async with both(LARGE, SMALL, style=style) as each:
+        bindings = [await wiring.bind("E", "Q") for wiring in (each.one, each.two)]
+        request = NetConnection.request
+        asked, answered = asyncio.Event(), asyncio.Event()
+        refused: list[WiringError] = []
+
+        async def in_turn(self: NetConnection, word: dict[str, Any], timeout: float | None = None) -> Any:
+            """The one that has the exchange opens it before it knows that it is open, as the other one asked."""
+            if word["word"] != "open" or answered.is_set():
+                return await request(self, word, timeout)
+            own = self.peer.address == each.to_two.address
+            if own:
+                await asked.wait()
+            try:
+                return await request(self, word, timeout)
+            except WiringError as error:
+                refused.append(error)
+                raise
+            finally:
+                (answered if own else asked).set()
+                await answered.wait()
+
+        monkeypatch.setattr(NetConnection, "request", in_turn)
+        # Where both ends dial at the same moment one connection may be all that there is, and nothing is refused.
+        while not refused:
+            answered.set()
+            for proxy in (each.to_one, each.to_two):
+                proxy.refuse()
+                proxy.cut("rst")
+            await until(lambda: all(binding.state == "lost" for binding in bindings))
+            asked.clear()
+            answered.clear()
+            for proxy in (each.to_one, each.to_two):
+                proxy.admit()
+            await until(lambda: all(binding.state == "up" for binding in bindings))
+        await each.exchange.send(b"0")
+        assert await get(each.queue, 1) == [b"0"]
         assert each.exchange.stats.pipes == each.queue.stats.pipes == 1

@@ -262,6 +262,10 @@ class Board:
     def connection_lost(self, connection: Connection, error: RedpollError, *, final: bool) -> None:
         """Handle the loss of a connection: its pipes wait, or end."""
         for pipe in list(connection.pipes.values()):
+            if pipe.connection not in (None, connection):
+                # Another connection carries it: it was only to be opened over this one.
+                connection.forget(pipe)
+                continue
             queues, unconfirmed = pipe.queues, pipe.unconfirmed
             pipe.lost()
             self._unconfirmed(pipe.exchange, queues, unconfirmed)

@@ -93,6 +93,8 @@ async def attach(
     else:
         expected, taken = answer.get("expected"), answer.get("taken")
         known = type(expected) is int and type(taken) is int
+        if pipe.connection is not None:
+            pipe.connection.forget(pipe)
         pipe.connection = pipe.carrier = connection
         exchange.count_unconfirmed(pipe.open(window, expected if known else None, taken if known else None))
         if pipe.sent > word["first"] or known:
@@ -126,12 +128,11 @@ def _abandon(subscription: Subscription, pipe: Pipe, connection: Connection) -> 
         connection.tell({"word": "close", "pipe": pipe.number, "queue": subscription.queue, "at": pipe.next})
     if pipe.opening:
         return
-    if pipe.connection is None:
-        if pipe.opened:
-            # The other end keeps it, and knows what is missing when it is opened again.
-            connection.forget(pipe)
-        else:
-            connection.end(pipe)
+    if pipe.connection is None and not pipe.opened:
+        connection.end(pipe)
+    elif pipe.connection is not connection:
+        # The other end keeps it, and knows what is missing when it is opened again; or another connection carries it.
+        connection.forget(pipe)
     if not pipe.subscriptions and pipe.opened and not pipe.ending:
         pipe.exchange.remove(pipe)
 
@@ -140,7 +141,7 @@ def _pipe_to(subscription: Subscription, connection: Connection) -> Pipe:
     """Return the pipe for a queue: the existing one, the former one, or a new one."""
     exchange = subscription.exchange
     known = connection.outgoing.get(subscription.key)
-    if known is not None and not known.ending:
+    if known is not None and not known.ending and known.connection in (None, connection):
         return known
     former = subscription.pipe
     if former is not None and not former.ending and former.connection in (None, connection):

@@ -437,6 +437,7 @@ def test_ctrl_c_in_a_program(press: str) -> None:
     program = (
         "import _thread, os, signal, threading\n"
         "from redpoll.wiring import zmq as pyzmq\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs begin with it ignored
         "with pyzmq.ZMQ() as zmq:\n"
         "    zmq.create_queue('Q')\n"
         "    def press():\n"
