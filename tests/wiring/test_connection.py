@@ -72,6 +72,21 @@ async def test_turns(wiring: Wiring) -> None:
     assert connection.called == 2
 
 
+async def test_another_carries_it(wiring: Wiring) -> None:
+    """A pipe that waited for one connection, and is carried by another, waits for that: it is asked, and sends all."""
+    one, two = Narrow(wiring._board, b"", b""), Narrow(wiring._board, b"", b"")
+    moved = pipe(one, 1, 20)
+    moved.pump()
+    moved.carried_by(two)
+    moved.pump()
+    assert one.called == two.called == 1
+    one.room = two.room = 1000
+    one.pump()
+    two.pump()
+    assert one.room == 1000
+    assert len(two.order) == 20
+
+
 async def test_local(wiring: Wiring) -> None:
     """The connection to the same wiring answers as any other."""
     connection = wiring._board.local

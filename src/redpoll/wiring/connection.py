@@ -195,6 +195,13 @@ class Pipe(Sender):
         elif self.exchange.drainers:
             self.exchange.drained()
 
+    def carried_by(self, connection: Connection) -> None:
+        """Attach a connection, in place of the one that carried it."""
+        if self.connection is not None:
+            self.connection.forget(self)
+        self.connection = self.carrier = connection
+        self.waits_writable = False
+
     def end(self) -> None:
         """Close it: all is sent, or taken back."""
         connection, self.connection = self.connection, None
@@ -336,6 +343,8 @@ class Connection(ABC):
         self._called = True
         while waits_writable and self.writable:
             pipe = waits_writable.popleft()
+            if pipe.connection is not self:
+                continue
             pipe.waits_writable = False
             for _ in range(_TURN):
                 chunk = pipe.take() if pipe.connection is self else None

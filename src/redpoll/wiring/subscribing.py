@@ -93,9 +93,7 @@ async def attach(
     else:
         expected, taken = answer.get("expected"), answer.get("taken")
         known = type(expected) is int and type(taken) is int
-        if pipe.connection is not None:
-            pipe.connection.forget(pipe)
-        pipe.connection = pipe.carrier = connection
+        pipe.carried_by(connection)
         exchange.count_unconfirmed(pipe.open(window, expected if known else None, taken if known else None))
         if pipe.sent > word["first"] or known:
             connection.send_data(pipe, pipe.sent)
