@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redpoll import GLOBAL, Wiring
-from redpoll.errors import Closed, RedpollError, UnknownName, WiringError
+from redpoll.errors import Closed, ProtocolError, RedpollError, UnknownName, WiringError
 from redpoll.wiring import Binding, Limits, Style, bindings
 from redpoll.wiring.connection import Connection
 from redpoll.wiring.directory import Directory
@@ -344,6 +344,26 @@ async def test_unknown_third() -> None:
         with pytest.raises(UnknownName, match="no queue 'nowhere'"):
             await b.bind("E", "nowhere", wait=0)
         assert not a.bindings
+
+
+@pytest.mark.parametrize("owner", [{}, {"owner": None}, {"owner": "b"}, {"owner": [1]}])
+async def test_an_owner_that_is_none(owner: dict[str, Any]) -> None:
+    """An answer whose owner of the queue is malformed is refused, and nothing stays bound; a good one later is taken."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        await a.create_queue("Q", scope=GLOBAL)
+        bind: Any = a._board.words["bind"]
+
+        async def answer(connection: Connection, word: dict[str, Any]) -> dict[str, Any]:
+            assert await bind(connection, word) == {"owner": a.identity}
+            return owner
+
+        a._board.words["bind"] = answer
+        with pytest.raises(ProtocolError, match="expected the field owner to be bytes"):
+            await b.bind("E", "Q", wait=0)
+        await until(lambda: not exchange.pipes)
+        a._board.words["bind"] = bind
+        assert (await b.bind("E", "Q")).state == "up"
 
 
 async def test_what_a_third_does_not_see() -> None:

@@ -239,7 +239,7 @@ class Bindings:
         try:
             async with connection.turn:
                 answer = await connection.request({"word": "bind", **names, **here}, _PATIENCE)
-            binding.queue_owner = answer.get("owner") if queue is None else None
+            binding.queue_owner = field(answer, "owner", bytes) if queue is None else None
         except BaseException as error:
             if not isinstance(error, WiringError) and connection.up:
                 # The owner may have carried it out nevertheless.
