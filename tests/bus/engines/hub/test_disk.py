@@ -21,7 +21,7 @@ from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Dead, Declared, Ended, Put, Write
 from redpoll.bus.engines.hub import bodies, disk, folder
 from redpoll.bus.engines.hub.bodies import File
-from redpoll.bus.engines.hub.disk import FORMAT, DiskStore, check_store, connect, open_store
+from redpoll.bus.engines.hub.disk import FORMAT, DiskStore, check_store, connect, open_store, upgrade_store
 from redpoll.errors import StoreError
 from tests.bus.engines.hub.support import everything
 from tests.bus.patterns import until
@@ -369,6 +369,41 @@ async def test_damaged_large_bodies_are_found(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(StoreError, match=r"hub\.db is damaged: hub\.bodies ends before byte 202,400"):
         opened(tmp_path)
+
+
+@pytest.mark.asyncio
+async def test_large_bodies_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading, checking and copying a large body that the disk does not give back is an error that names the file."""
+    store = opened(tmp_path)
+    await written(store, [Q], [put(1, bytes(100_000)), put(2, bytes(100_000))])
+    with monkeypatch.context() as context:
+
+        def read(*_: Any) -> bytes:
+            raise OSError(5, "Input/output error")
+
+        context.setattr(File, "read", read)
+        problem = "hub.bodies cannot be read at byte 102,400: Input/output error"
+        assert (await store.check())[1:] == [f"row 2 of bodies: {problem}"]
+        with pytest.raises(StoreError, match=rf"hub\.db is damaged: {problem}"):
+            await store.bodies([2 << 64])
+        with pytest.raises(
+            StoreError, match=r"backup to .*other\.db: hub\.bodies cannot be read at byte 0: Input/output"
+        ):
+            await store.backup("other.db")
+        await store.close()
+        assert check_store(tmp_path)[1:] == [f"row 2 of bodies: {problem}"]
+    assert check_store(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["hub.bodies", "hub.db-wal", "hub.db"])
+def test_files_that_cannot_be_opened(tmp_path: Path, name: str) -> None:
+    """A folder in the place of a file of the store is an error that names it, for a hub, a check and an upgrade."""
+    (tmp_path / "hub.db").touch()
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    for look in (opened, check_store, upgrade_store):
+        with pytest.raises(StoreError, match=rf"{name}( cannot be read)?: "):
+            look(tmp_path)
 
 
 @pytest.mark.asyncio

@@ -127,10 +127,13 @@ class Bodies:
         """Read a body.
 
         Raises:
-            ValueError: It is not there as it was written.
+            ValueError: It is not there as it was written, or cannot be read.
         """
         start, length, checksum = _parts(reference)
-        body = self._file.read(start * _BLOCK, length)
+        try:
+            body = self._file.read(start * _BLOCK, length)
+        except OSError as error:
+            raise ValueError(f"hub.bodies cannot be read at byte {start * _BLOCK:,}: {error.strerror}") from error
         if len(body) < length or zlib.crc32(body) != checksum:
             raise ValueError(f"what was written to hub.bodies at byte {start * _BLOCK:,} is not there")
         return body

@@ -438,7 +438,7 @@ def check_store(path: str | os.PathLike[str]) -> list[str]:
         raise StoreError(str(path), "there is no hub.db")
     folder = Folder(path, 0)
     try:
-        problem = find_damage(folder.database)
+        problem = _damage_of_log(folder)
         if problem is not None:
             return [problem]
         database, bodies = connect(folder.database), File(folder.bodies)
@@ -508,9 +508,16 @@ def _damaged(folder: Folder, error: BaseException | str) -> Exception:
 
 def _refuse_damage(folder: Folder) -> None:
     """Raise `StoreError` if opening the file would drop what a damaged log holds."""
-    problem = find_damage(folder.database)
+    problem = _damage_of_log(folder)
     if problem is not None:
         raise _damaged(folder, problem)
+
+
+def _damage_of_log(folder: Folder) -> str | None:
+    try:
+        return find_damage(folder.database)
+    except OSError as error:
+        raise folder.error(f"hub.db-wal cannot be read: {error.strerror}") from error
 
 
 def open_store(

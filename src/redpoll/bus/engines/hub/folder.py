@@ -56,7 +56,9 @@ class Folder:
                 os.close(self._lock)
                 raise
         except OSError as error:
-            raise self.error(f"cannot be used: {error.strerror}", "the hub must be able to write there") from error
+            name = str(error.filename or self.path)
+            problem = f"{error.strerror}" if name == self.path else f"{name}: {error.strerror}"
+            raise self.error(f"cannot be used: {problem}", "the hub must be able to write there") from error
         _locks.add(self)
 
     def _take(self) -> None:
