@@ -13,6 +13,7 @@ import pytest
 import redpoll
 from redpoll.bus import Envelope, Outcome, OutcomeKind
 from redpoll.bus.awaitables import OutcomeFuture
+from redpoll.bus.engines.memory.handles import MemoryDelivery
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.rpc.replies import PartsWatcher, Reader
 from redpoll.bus.rpc.target import queue_spec
@@ -213,6 +214,21 @@ async def test_a_lost_part_is_seen() -> None:
     watcher.gone(Closed("bus"))
     with pytest.raises(Closed):
         await watcher.feed.take()
+
+
+async def test_a_part_that_is_refused_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stops as the engine knows no way to the caller makes a stream fail whose end arrives all the same."""
+    progress = MemoryDelivery.progress
+
+    def refuse(self: MemoryDelivery, envelope: Envelope) -> bool:
+        return (envelope.meta or {}).get("#") != 2 and progress(self, envelope)
+
+    monkeypatch.setattr(MemoryDelivery, "progress", refuse)
+    async with bus_in_virtual_time() as (bus, _), bus.rpc.serve("a", Counter()):
+        stream = bus.rpc.stream("a", "count", {"below": 5})
+        assert [await anext(stream) for _ in range(2)] == [0, 1]
+        with pytest.raises(PeerLost, match="part 2 of its answer was lost"):
+            await anext(stream)
 
 
 async def test_a_server_that_floods_is_told_to_stop() -> None:

@@ -251,9 +251,11 @@ class Server(Service):
                     part = await anext(parts)
                 except StopAsyncIteration:
                     break
-                if not call.delivery.progress(self._payloads.pack(part, {NUMBER: number})):
-                    break
+                sent = call.delivery.progress(self._payloads.pack(part, {NUMBER: number}))
+                # One that was not sent counts too: a caller that is there after all misses it.
                 number += 1
+                if not sent:
+                    break
         return self._payloads.pack(None, {NUMBER: number})
 
     def _failure(self, method: Method | None, meta: Mapping[str, Any], error: Exception) -> Outcome:

@@ -84,6 +84,7 @@ async def test_an_outcome_of_a_single_task(cancelled: bool) -> None:
         delivery = await engine.take("q", 5)
         await asyncio.to_thread(hub.stop)
         await until(lambda: bus.state is EngineState.RECONNECTING, "the loss of the hub")
+        assert delivery.progress(Envelope("raw", b"z"))  # nobody knows of no watcher: signs of life continue
         recorded = asyncio.ensure_future(delivery.ack(Outcome(OutcomeKind.RESULT, Envelope("raw", b"y"))))
         if cancelled:
             recorded.cancel()
@@ -507,6 +508,41 @@ async def test_calls_end_without_their_hub(how: str) -> None:
                             await asyncio.wait_for(each, PATIENCE)
                     assert not engine._watchers
                     proxy.calm()
+
+
+class _Cut:
+    """An endpoint whose work continues while its server is cut off."""
+
+    def __init__(self) -> None:
+        self.go, self.went = asyncio.Event(), asyncio.Event()
+
+    async def parts(self) -> AsyncIterator[int]:
+        """Send one part, and the others while there is no link."""
+        yield 0
+        await self.go.wait()
+        yield 1
+        self.went.set()
+
+
+@pytest.mark.asyncio
+async def test_a_stream_over_a_lost_link() -> None:
+    """A stream whose server was cut off while it sent a part fails for the missing part, though its end is known later."""
+    with running(limits=Limits(grace=PATIENCE)) as hub:
+        async with FaultProxy(str(hub.hub.address)) as proxy:
+            url = f"redpoll://{proxy.address}"
+            async with redpoll.connect(hub.url) as bus, redpoll.connect(url) as other:
+                cut = _Cut()
+                async with other.rpc.serve("s", cut):
+                    stream = bus.rpc.stream("s", "parts")
+                    assert await anext(stream) == 0
+                    proxy.refuse()
+                    proxy.cut()
+                    await until(lambda: other.state is EngineState.RECONNECTING, "the loss of the link")
+                    cut.go.set()
+                    await asyncio.wait_for(cut.went.wait(), PATIENCE)
+                    proxy.admit()
+                    with pytest.raises(PeerLost, match="part 1 of its answer was lost"):
+                        await asyncio.wait_for(anext(stream), PATIENCE)
 
 
 @pytest.mark.asyncio

@@ -156,9 +156,10 @@ class HubDelivery(EngineDelivery):
         engine = self._consumer.engine
         if len(envelope.body) > engine.max_body:
             raise PayloadTooLarge(len(envelope.body), engine.max_body)
-        if not self._is_open or not engine.linked:
+        if not self._is_open:
             return False
-        engine.say(p.PROGRESS, self._consumer.number, self.token, packed(envelope))
+        # Without a link it is lost: there may be watchers, who see by their numbers that a part is missing.
+        engine.say_if_linked(p.PROGRESS, self._consumer.number, self.token, packed(envelope))
         return True
 
     def ack(self, outcome: Outcome | None = None, then: Sequence[Publication] = ()) -> Awaitable[bool]:
