@@ -222,6 +222,32 @@ async def test_a_close_that_is_cancelled(ends: Ends) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_close_that_is_cancelled_late(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its links end too, each that is cancelled, and each beside it, waits until the node has stopped."""
+    server, _ = ends
+    node = server._endpoint.node
+    wait_ended, reached, may_end = node._carrier.wait_ended, asyncio.Event(), asyncio.Event()
+
+    async def wait_long() -> None:
+        reached.set()
+        await may_end.wait()
+        await wait_ended()
+
+    monkeypatch.setattr(node._carrier, "wait_ended", wait_long)
+    closing = [asyncio.create_task(server.close(0)) for _ in range(4)]
+    await within(reached.wait())
+    for each in closing[:3]:
+        each.cancel()
+        await turns()
+    early = [each for each in closing if each.done()]
+    may_end.set()
+    ended = await within(asyncio.gather(*closing, return_exceptions=True))
+    assert not early
+    assert [type(each) for each in ended] == [*[asyncio.CancelledError] * 3, type(None)]
+    assert "stopped" in repr(node)
+
+
+@pytest.mark.asyncio
 async def test_many_puts_that_are_cancelled(ends: Ends) -> None:
     """Of thousands of which every other is cancelled at once the rest arrives, in order."""
     server, client = ends

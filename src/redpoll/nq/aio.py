@@ -150,7 +150,8 @@ class Communicator(Face):
         try:
             await asyncio.wait((closing,))
         except asyncio.CancelledError:
-            closing.cancel()
+            if not closing.cancelling():
+                closing.cancel()
             await asyncio.wait((closing,))
             raise
         if not closing.cancelled():

@@ -176,8 +176,13 @@ class Endpoint:
         for session in self.recipients():
             self.forget(session, error)
         self.receive_queue.close(error)
-        # Let acknowledgements leave.
-        await self.node.stop(0.5)
+        try:
+            # Let acknowledgements leave.
+            await self.node.stop(0.5)
+        except asyncio.CancelledError:
+            # After its drain a stop that is cancelled does not wait.
+            await self.node.stop()
+            raise
 
     def recipients(self) -> tuple[Session, ...]:
         """Return the sessions of a put without peers. May be called from any thread."""
