@@ -155,9 +155,9 @@ async def test_too_many(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(incoming, "MAX_INCOMING", 2)
     connection = trunk_of(wiring)
     for number in range(2):
-        wiring._board.incoming.open(connection, word(pipe=number))
+        wiring._board.incoming.open(connection, word(pipe=number, exchange=f"E{number}"))
     with pytest.raises(WiringError, match="too many pipes of this wiring: the limit is 2"):
-        wiring._board.incoming.open(connection, word(pipe=2))
+        wiring._board.incoming.open(connection, word(pipe=2, exchange="E2"))
 
 
 async def test_queue_goes(wiring: Wiring) -> None:
@@ -179,6 +179,27 @@ async def test_pipe_by_another_trunk(wiring: Wiring) -> None:
     assert opener.open(second, word(pipe=3)) == {"elsewhere": 1, "lost": True}
     for number, other in ((4, trunk_of(wiring, identity=b"j")), (5, trunk_of(wiring, run=b"run 2"))):
         assert "messages" in opener.open(other, word(pipe=number))
+
+
+async def test_another_pipe_by_the_same_trunk(wiring: Wiring) -> None:
+    """A queue has one pipe of an exchange also over one connection, which may be two at the other end."""
+    opener = wiring._board.incoming
+    connection = trunk_of(wiring)
+    opener.open(connection, word())
+    assert opener.open(connection, word(pipe=2, missed=3)) == {"elsewhere": 1, "lost": False}
+    assert list(connection.incoming) == [1]
+    assert (queue_of(wiring).stats.pipes, queue_of(wiring).stats.missing) == (1, 0)
+
+
+async def test_opened_again_by_the_same_trunk(wiring: Wiring) -> None:
+    """A pipe that is opened again was perhaps lost at the other end alone, which is told what arrived."""
+    opener = wiring._board.incoming
+    connection = trunk_of(wiring)
+    assert "expected" not in opener.open(connection, word())
+    connection.data(1, 0, 1, [b"a"], 1)
+    assert opener.open(connection, word(first=3, at=3))["expected"] == 1
+    connection.data(1, 3, 3, [], 0)
+    assert queue_of(wiring).stats.missing == 2
 
 
 async def test_opened_again_by_another_trunk(wiring: Wiring) -> None:

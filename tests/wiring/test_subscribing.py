@@ -448,3 +448,27 @@ async def test_lost_at_the_other_end_alone() -> None:
         connection.answer |= {"expected": 0, "taken": 0}
         await attach(Subscription(exchange, "Q"), connection, None)
         assert connection.sent[-1] == (3, [])
+
+
+@pytest.mark.parametrize("ends", ["unbound", "deleted"])
+async def test_ends_while_it_is_opened_again(ends: str) -> None:
+    """A lost pipe that is over while it is opened again is closed at the other end, which may have opened it."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = far(wiring), slow(wiring)
+        subscription = Subscription(exchange, "Q")
+        await attach(subscription, first, None)
+        first.lose(PeerLost(None, ""), final=False)
+        second.hold()
+        opening = asyncio.ensure_future(attach(subscription, second, None))
+        await until(lambda: second.answers)
+        if ends == "unbound":
+            opening.cancel()
+            leave(subscription)
+        else:
+            await exchange.delete()
+            second.answers[0].set_result(None)
+        with pytest.raises(asyncio.CancelledError if ends == "unbound" else WiringError):
+            await opening
+        assert [word["word"] for word in second.words] == ["open", "end"]
+        assert not exchange.pipes

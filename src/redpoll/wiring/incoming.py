@@ -180,7 +180,8 @@ class IncomingPipes:
                 raise WiringError(f"too many pipes of this wiring: the limit is {MAX_INCOMING:,}")
             pipe = IncomingPipe(exchange, key, first, queue.limits, connection, number, self._widen)
             self._pipes[connection.run, number] = pipe
-        again = known is not None and known.connection is not connection
+        # Over the same connection it was perhaps lost at the other end alone.
+        again = known is not None and (known.connection is not connection or queue.name in known.sources)
         pipe.connection = connection
         connection.incoming[number] = pipe
         if queue.name not in pipe.sources:
@@ -206,10 +207,10 @@ class IncomingPipes:
     def _elsewhere(
         self, connection: Connection, number: int, key: tuple[str, ...], queue: Queue
     ) -> IncomingPipe | None:
-        """Return another pipe of the same run by which a queue has an exchange: of another connection, or lost."""
+        """Return another pipe of the same run by which a queue has an exchange."""
         for pipe in self._owners(key, queue):
             same = (pipe.run, pipe.identity) == (connection.run, connection.identity) and pipe.number != number
-            if same and pipe.connection is not connection and pipe.sources[queue.name].stop is None:
+            if same and pipe.sources[queue.name].stop is None:
                 return pipe
         return None
 

@@ -126,7 +126,8 @@ def _abandon(subscription: Subscription, pipe: Pipe, connection: Connection) -> 
         connection.tell({"word": "close", "pipe": pipe.number, "queue": subscription.queue, "at": pipe.next})
     if pipe.opening:
         return
-    if pipe.connection is None and not pipe.opened:
+    if pipe.connection is None and not (pipe.opened and pipe.subscriptions):
+        # Also if its last queue left meanwhile: it is not opened again.
         connection.end(pipe)
     elif pipe.connection is not connection:
         # The other end keeps it, and knows what is missing when it is opened again; or another connection carries it.
