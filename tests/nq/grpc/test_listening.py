@@ -53,7 +53,9 @@ async def test_the_bound_port_is_told() -> None:
             ("127.0.0.1", listener.port),
             ("::1", listener.port),
         }
-        assert len(checked) == 2
+        # Another try checks them again, where another process took that port meanwhile.
+        assert [each.host for each in checked] == ["127.0.0.1", "::1"] * (len(checked) // 2)
+        assert checked if port == 0 else len(checked) == 2
         listener.accept()
         await listener.wait_closed()
         await discard(listener)
