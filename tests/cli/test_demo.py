@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+from asyncio.subprocess import Process
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from redpoll.bus import connect
+from redpoll.cli import demo_hub
+from redpoll.cli.child import Program
 from tests.cli.support import refuse, run, started, until
 
 
@@ -95,3 +101,25 @@ def test_a_listener_that_dies_makes_it_fail(tmp_path: Path) -> None:
         os.kill(children(demo.process.pid)["listen"], signal.SIGKILL)
         assert demo.wait() == 1
         assert "redpoll listen in a second process ended with exit code -9" in demo.errors
+
+
+@pytest.mark.asyncio
+async def test_a_hub_that_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last step waits longer for its hub, on a loaded machine, than `connect` does by itself."""
+    listening = Program.listening
+    hubs: list[Process] = []
+
+    async def listen(*given: Any) -> Any:
+        hub, event = await listening(*given)
+        hubs.append(hub._running())
+        return hub, event
+
+    def freeze(*given: Any, **options: Any) -> Any:
+        hubs[0].send_signal(signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(6, hubs[0].send_signal, signal.SIGCONT)
+        return connect(*given, **options)
+
+    monkeypatch.setattr(Program, "listening", listen)
+    monkeypatch.setattr(demo_hub, "connect", freeze)
+    _, account = await demo_hub.lose_a_worker(str(tmp_path), 6)
+    assert account.exact

@@ -22,7 +22,7 @@ from redpoll.node import Node
 from . import runtime
 from .child import Program
 from .codes import ExitCode
-from .demo_hub import Account, lose_a_worker
+from .demo_hub import PATIENCE, Account, lose_a_worker
 from .measure import Measurement, measure
 from .options import JsonOption, QuietOption
 from .output import Output, counted, printable, reason
@@ -68,7 +68,7 @@ async def _demonstrate(file: Path, messages: int, output: Output) -> ExitCode:
             with output.status("starting a second and a third process"):
                 listener, there = await Program.listening(stack, "listen", "127.0.0.1:0", "--output", str(received))
                 echo, answering = await Program.listening(stack, "echo", "127.0.0.1:0")
-            node: Node[bytes] = await stack.enter_async_context(Node(listen=False, dial="once"))
+            node: Node[bytes] = await stack.enter_async_context(Node(listen=False, dial="once", timeout=PATIENCE))
             with output.status(f"sending {counted(len(lines) * repeats, 'line')}"):
                 steps = [await _send_lines(node, there, lines * repeats)]
                 await listener.finish()

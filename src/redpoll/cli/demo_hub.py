@@ -14,7 +14,7 @@ from redpoll.errors import RedpollError
 from .child import Program
 from .measure import Measurement
 
-__all__ = ["AT_ONCE", "QUEUE", "Account", "lose_a_worker"]
+__all__ = ["AT_ONCE", "PATIENCE", "QUEUE", "Account", "lose_a_worker"]
 
 QUEUE: Final = "demo"
 """The queue of the tasks."""
@@ -22,8 +22,8 @@ QUEUE: Final = "demo"
 AT_ONCE: Final = 4
 """Tasks that a worker has at a time."""
 
-#: Seconds that a program may take to start, and a task to have its outcome.
-_PATIENCE: Final = 60.0
+PATIENCE: Final = 60.0
+"""Seconds that a program may take to start, a hub to answer, and a task to have its outcome: the machine may be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ async def lose_a_worker(folder: str, tasks: int) -> tuple[Measurement, Account]:
         for worker in workers:
             await stack.enter_async_context(worker)
         for worker in workers:
-            await worker.event("working", timeout=_PATIENCE)
-        bus = await stack.enter_async_context(connect(url))
+            await worker.event("working", timeout=PATIENCE)
+        bus = await stack.enter_async_context(connect(url, connect_timeout=PATIENCE))
         started = time.perf_counter()
         handles = await asyncio.gather(*(bus.tasks.submit(number, queue=QUEUE) for number in range(tasks)))
         answers = [asyncio.ensure_future(_answer(handle)) for handle in handles]
@@ -86,7 +86,7 @@ async def lose_a_worker(folder: str, tasks: int) -> tuple[Measurement, Account]:
 
 async def _answer(handle: Handle) -> tuple[int, int]:
     try:
-        result, attempt = await handle.result(_PATIENCE)
+        result, attempt = await handle.result(PATIENCE)
     except (RedpollError, TimeoutError):
         return -1, 0
     return int(result), int(attempt)

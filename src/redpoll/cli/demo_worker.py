@@ -7,7 +7,7 @@ import sys
 
 from redpoll.bus import Task, connect
 
-from .demo_hub import AT_ONCE, QUEUE
+from .demo_hub import AT_ONCE, PATIENCE, QUEUE
 from .output import Output
 from .runtime import Stop
 from .serving import stop_at_eof
@@ -27,7 +27,10 @@ async def main(url: str) -> None:
         url: The URL of the hub.
     """
     stop = Stop()
-    async with connect(url) as bus, bus.tasks.worker(_square, queue=QUEUE, concurrency=AT_ONCE):
+    async with (
+        connect(url, connect_timeout=PATIENCE) as bus,
+        bus.tasks.worker(_square, queue=QUEUE, concurrency=AT_ONCE),
+    ):
         Output(json=True).event("working", {"url": url})
         await stop_at_eof(stop)
 
