@@ -299,6 +299,41 @@ async def test_unbound_while_waiting() -> None:
         await asyncio.wait_for(waiting, PATIENCE)
 
 
+async def test_bound_again_while_messages_wait_at_the_queue() -> None:
+    """Messages of one exchange arrive in order also where its queue was bound anew before it received earlier ones."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        for round_ in range(3):
+            await a.bind("E", "Q")
+            await exchange.send_many([b"%03d" % (round_ * 50 + number) for number in range(50)])
+            await until(lambda: queue.stats.waiting == 50 * (round_ + 1))  # noqa: B023  # at once
+            await a.unbind("E", "Q")
+        assert await get(queue, 150) == [b"%03d" % number for number in range(150)]
+        await until(lambda: not queue.stats.pipes)
+
+
+async def test_bound_again_while_messages_wait_at_the_exchange() -> None:
+    """A queue that leaves a pipe that others have too, and is bound anew before its last message was sent, is bound."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queues = [await b.create_queue(name, scope=GLOBAL, limits=Limits(messages=5)) for name in ("Q", "R")]
+        for queue in queues:
+            await a.bind("E", queue)
+        await exchange.send_many([b"1"] * 20)
+        await a.unbind("E", "Q")
+        await exchange.send(b"R's alone")
+        await a.bind("E", "Q")
+        await exchange.send(b"2")
+        assert exchange.stats.waiting
+        left, stayed = await asyncio.gather(get(queues[0], 21), get(queues[1], 22))
+        assert sorted(left) == [b"1"] * 20 + [b"2"]
+        assert stayed == [b"1"] * 20 + [b"R's alone", b"2"]
+        await exchange.send(b"3")
+        assert await get(queues[0], 1) == await get(queues[1], 1) == [b"3"]
+        await until(lambda: [queue.stats.pipes for queue in queues] == [1, 1])
+
+
 async def test_cancelled() -> None:
     """Cancelling `bind` leaves nothing, unless somebody else waits for the same."""
     async with Wiring() as wiring:

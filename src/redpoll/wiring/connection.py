@@ -131,6 +131,8 @@ class Pipe(Sender):
         self.opening: list[Subscription] = []
         #: Name of the queue that left last.
         self._left: tuple[str, ...] = ()
+        #: Queues that left while messages for them waited here, with the number behind the last one.
+        self._leaving: dict[str, int] = {}
         #: True while it waits for its connection to become writable.
         self.waits_writable = False
 
@@ -148,8 +150,14 @@ class Pipe(Sender):
             if not known:
                 del self.subscriptions[subscription.queue]
                 self._left = (subscription.queue,)
+                self._leaving = {name: end for name, end in self._leaving.items() if end > self.sent}
+                self._leaving[subscription.queue] = self.next
                 return True
         return False
+
+    def awaits(self, queue: str) -> bool:
+        """Return True if a queue that left was not sent all its messages: at the other end it leaves after the last one."""
+        return self._leaving.get(queue, 0) > self.sent
 
     @property
     def bound(self) -> list[Subscription]:
@@ -289,6 +297,9 @@ class Connection(ABC):
     async def is_rival_of(self, holder: Connection) -> bool:  # noqa: ARG002  # between processes
         """Return True if it claims the identity of another live connection, and did not prove to lead to the same wiring."""
         return False
+
+    async def check_pipe(self, number: int) -> None:  # noqa: B027  # between processes
+        """Treat it as lost if its other end, which is live, has lost it with a pipe from there and could not tell."""
 
     def give_up(self, error: RedpollError) -> None:
         """Treat it as lost."""

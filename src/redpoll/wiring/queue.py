@@ -87,8 +87,8 @@ class Queue:
         self._open: list[tuple[Source, int]] = []
         #: Sources with messages, in turn.
         self._ready: deque[Source] = deque()
-        #: Sources that were not taken to the end, by the key of their exchange.
-        self._sources: dict[tuple[str, ...], set[Source]] = {}
+        #: Sources that were not taken to the end, oldest first, by the key of their exchange.
+        self._sources: dict[tuple[str, ...], dict[Source, None]] = {}
         self._waiters = Waiters()
         self.closed = False
         self._arrived = arrived
@@ -282,12 +282,12 @@ class Queue:
 
     def add(self, source: Source) -> None:
         """Add a source."""
-        self._sources.setdefault(source.receiver.key, set()).add(source)
+        self._sources.setdefault(source.receiver.key, {})[source] = None
 
     def _discard(self, source: Source) -> None:
         key = source.receiver.key
-        known = self._sources.get(key, set())
-        known.discard(source)
+        known = self._sources.get(key, {})
+        known.pop(source, None)
         if not known:
             self._sources.pop(key, None)
 
@@ -301,11 +301,15 @@ class Queue:
             self._finish()
 
     def _alternate(self) -> list[Any]:
-        """Take some messages of each source that has any, alternating one by one."""
+        """Take some messages of the oldest source of each exchange that has any, alternating one by one."""
         ready = self._ready
         shares = []
+        oldest = {source for source in ready if self._oldest(source) is source}
         for _ in range(len(ready)):
             source = ready.popleft()
+            if source not in oldest:
+                ready.append(source)
+                continue
             share: list[Any] = []
             end = source.take(share, _SHARE)
             if source.pending:
@@ -314,6 +318,10 @@ class Queue:
             self._open.append((source, end))
             shares.append(share)
         return [each for each in chain.from_iterable(zip_longest(*shares, fillvalue=_NONE)) if each is not _NONE]
+
+    def _oldest(self, source: Source) -> Source:
+        """Return the oldest source with waiting messages of the same exchange: each binding has another."""
+        return next((each for each in self.sources_of(source.receiver.key) if each.pending), source)
 
     def _put_back(self) -> None:
         """Return messages of a single source to it, as another source has messages too."""

@@ -140,16 +140,22 @@ def _pipe_to(subscription: Subscription, connection: Connection) -> Pipe:
     """Return the pipe for a queue: the existing one, the former one, or a new one."""
     exchange = subscription.exchange
     known = connection.outgoing.get(subscription.key)
-    if known is not None and not known.ending and known.connection in (None, connection):
+    if known is not None and known.connection in (None, connection) and _takes(known, subscription):
         return known
     former = subscription.pipe
     if former is not None and not former.ending and former.connection in (None, connection):
         return former
     # If another pipe were used, messages that wait in a lost one would arrive twice once that is reopened.
     for pipe in exchange.pipes:
-        if pipe.connection is None and pipe.key == subscription.key and pipe.carrier.leads_where(connection):
+        lost = pipe.connection is None and pipe.key == subscription.key and _takes(pipe, subscription)
+        if lost and pipe.carrier.leads_where(connection):
             return pipe
     return Pipe(subscription.key, connection)
+
+
+def _takes(pipe: Pipe, subscription: Subscription) -> bool:
+    """Return True if a queue can be added to a pipe: not while it is still leaving that."""
+    return not pipe.ending and not pipe.awaits(subscription.queue)
 
 
 def _missed(subscription: Subscription, pipe: Pipe, at: int) -> int:
