@@ -160,6 +160,29 @@ async def test_links_are_cut_while_both_bind(sends: bytes, receives: bytes, styl
 
 
 @pytest.mark.parametrize("style", Style)
+async def test_a_connection_is_lost_at_one_end_alone(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe goes on over the other connection where the end of the queue still has the one that the sender has lost."""
+    async with both(LARGE, SMALL, style=style) as each:
+        bindings = [await wiring.bind("E", "Q") for wiring in (each.one, each.two)]
+        (pipe,) = each.exchange.pipes
+        carrier = pipe.carrier
+        assert isinstance(carrier, NetConnection)
+        other = next(found for found in each.one._net.connections.values() if found is not carrier)
+
+        async def find(*_: Any, **__: Any) -> NetConnection:
+            return other
+
+        monkeypatch.setattr(each.one._resolver, "find", find)
+        del each.one._net.connections[carrier.peer]
+        carrier.lose(PeerLost(None, "another node is at its address now"), final=False)
+        await until(lambda: bindings[0].state == "up" and pipe.connection is other)
+        await until(lambda: bindings[1].state == "up")
+        await each.exchange.send(b"0")
+        assert await get(each.queue, 1) == [b"0"]
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
 async def test_both_bind_again_at_once(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a lost pipe is opened over both connections at once, and so refused over one, both bindings come up again."""
     async with both(LARGE, SMALL, style=style) as each:

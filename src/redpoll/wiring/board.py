@@ -81,6 +81,7 @@ class Board:
             "end": self.incoming.end,
             "gone": self._gone,
             "room": self._room,
+            "carries": self._carries,
         }
 
     # Creation
@@ -256,6 +257,12 @@ class Board:
             pipe.pump()
             pipe.exchange.room_changed()
         return {}
+
+    def _carries(self, connection: Connection, word: dict[str, Any]) -> Answer:
+        """Tell the end of a queue whether a connection to it carries a pipe: it may see one of two connections."""
+        number = field(word, "pipe", int)
+        same = self.connections.get((connection.identity, connection.run), ())
+        return {"carried": any(number in each.pipes and each.pipes[number].connection is each for each in same)}
 
     # Trunks
 

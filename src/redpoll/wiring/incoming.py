@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import reduce
 from typing import Any, Final, Protocol, TypeAlias
 
-from redpoll.errors import Closed, ProtocolError, WiringError
+from redpoll.errors import Closed, NameTaken, ProtocolError, WiringError
 from redpoll.wiring.connection import Answer, Connection
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.names import Limits, check_name
@@ -239,7 +239,13 @@ class IncomingPipes:
             while claims and claims != checked:
                 checked = claims
                 own = [held for pipe, held in claims if held is not None and pipe.identity == connection.identity]
-                await self._board.check_identity(connection, "exchange", exchange, own)
+                try:
+                    await self._board.check_identity(connection, "exchange", exchange, own)
+                except NameTaken:
+                    for pipe, held in claims:
+                        if held in own:
+                            await held.check_pipe(pipe.number)
+                    raise
                 strange = [held for pipe, held in claims if pipe.identity != connection.identity]
                 if strange:
                     live = any(held is not None for held in strange)

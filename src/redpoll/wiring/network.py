@@ -186,6 +186,20 @@ class NetConnection(Connection):
             pass  # a refusal is an answer
         return self.up
 
+    async def check_pipe(self, number: int) -> None:
+        """Treat it as lost if no connection of the other end carries a pipe from there.
+
+        A node that finds another node at an address ends its session with the former one, which may be the same.
+        """
+        try:
+            carried = (await self.request({"word": "carries", "pipe": number}, _LIFE_SIGN)).get("carried")
+        except LinkError:
+            return
+        except WiringError:
+            carried = False  # the other end has no such connection
+        if carried is False and self.up:
+            self.give_up(PeerLost(self.place, "it has a pipe no more"))
+
     def give_up(self, error: RedpollError) -> None:
         """Treat it as lost, for the node as well."""
         self._net.gone(self, error, final=False)
