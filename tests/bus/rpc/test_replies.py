@@ -152,17 +152,20 @@ async def test_cancelling_loses_no_part() -> None:
 
 
 async def test_a_caller_that_closes_leaves_its_streams() -> None:
-    """A stream that is open when its bus is closed ends at its server, which waits for more credit."""
+    """A stream that is open when its bus is closed ends at its server, which waits for credit, and fails at its caller."""
     counter = Counter()
     clock = VirtualTime()
     async with redpoll.connect("memory://leaving", clock=clock) as bus, bus.rpc.serve("a", counter):
         async with redpoll.connect("memory://leaving", clock=clock) as caller:
-            stream = caller.rpc.stream("a", "count", {"below": 10_000})
+            stream, whole = (caller.rpc.stream("a", "count", {"below": below}) for below in (10_000, 2))
+            assert [part async for part in whole] == [0, 1]
             await anext(stream)
             await until(lambda: counter.sent == 64)
         await until(lambda: counter.ended)
-        with pytest.raises(StopAsyncIteration):
+        with pytest.raises(Closed):
             await anext(stream)
+        for each in (stream, whole):
+            assert [part async for part in each] == []
 
 
 async def test_errors_come_behind_the_parts() -> None:

@@ -22,7 +22,7 @@ from redpoll.bus.rpc.server import CREDIT, METHOD, MONITOR, NAMESPACE, VERSION, 
 from redpoll.bus.rpc.target import Target, check_version, queue_name, queue_spec, subject_name
 from redpoll.bus.tries import Tries
 from redpoll.checks import integer, optional, require, seconds
-from redpoll.errors import CallTimeout, ConfigError, Expired, NoRoute, RedpollError, UsageError
+from redpoll.errors import CallTimeout, Closed, ConfigError, Expired, NoRoute, RedpollError, UsageError
 
 __all__ = ["CallOptions", "CallStats", "Caller", "Settings", "Way", "check_times"]
 
@@ -184,7 +184,7 @@ class Caller:
     async def close(self) -> None:
         """Leave the open streams, and wait until the cancellations were sent; for a second, as the engine may be cut off."""
         for stream in tuple(self._streams):
-            await stream.aclose()
+            stream.lose(Closed("bus"))
         await asyncio.sleep(0)  # leaving begins in another turn
         if self._leaving:
             _, left = await asyncio.wait(self._leaving, timeout=_LEAVING)

@@ -158,6 +158,7 @@ class Stream:
         # Of these, parts for which the server has credit again.
         self._granted = 0
         self._over = False
+        self._lost: RedpollError | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -169,12 +170,14 @@ class Stream:
             NoRoute: The target has no server.
             CallTimeout: Its time ended.
             PeerLost: The server is gone, or a part was lost.
+            Closed: The bus was closed before the last part was taken.
             Exception: The server's exception, behind the parts that it sent before.
 
         Cancelling it loses no part.
         """
         if self._over:
-            raise StopAsyncIteration
+            lost, self._lost = self._lost, None
+            raise StopAsyncIteration if lost is None else lost
         try:
             if self._id is None:
                 self._id = await self._begin(self._watcher)
@@ -203,6 +206,12 @@ class Stream:
             self._over = True
             if self._id is not None:
                 self._leave(self._id)
+
+    def lose(self, error: RedpollError) -> None:
+        """Take no more parts, for the bus, which is closed: one that continues has the error, and no end."""
+        if not self._over:
+            self._lost = error
+            self._end()
 
     async def __aenter__(self) -> Self:
         return self
