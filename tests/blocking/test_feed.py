@@ -66,7 +66,7 @@ def test_a_burst_is_bounded(patient: None) -> None:
 
 def test_what_nobody_comes_for_goes_back() -> None:
     """A burst that no thread takes further is not begun: it is refused as NoHandler in its time, and slots are free."""
-    with make(slots=10, unclaimed_timeout=0.1) as node, make() as sender:
+    with make(slots=10, unclaimed_timeout=0.5) as node, make() as sender:
         sent = burst(node, sender, 5)
         node.get(timeout=PATIENCE).release()
         sent[0].result(PATIENCE)

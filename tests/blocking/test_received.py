@@ -122,7 +122,7 @@ def test_cancelled_can_be_waited_for() -> None:
 def test_cancelled_by_its_deadline() -> None:
     """Past its deadline a message that is being handled is cancelled too."""
     with make() as node, make() as sender:
-        sent = sender.send(to(node), timeout=0.05)
+        sent = sender.send(to(node), timeout=0.5)
         with node.take() as message:
             assert message.cancelled.wait(PATIENCE)
             message.refuse("too late")

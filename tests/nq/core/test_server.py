@@ -228,16 +228,19 @@ async def test_a_client_that_is_gone_before_it_is_answered(
     server = await started("server", location, resume=0.1)
     endpoint: Any = server._endpoint
     hello = endpoint._hello
+    opened: list[uuid.UUID] = []
 
     def cut(message: Any) -> Any:
         message.link.connection.transport.abort()
-        return hello(message)
+        answer = hello(message)
+        opened.extend(endpoint.sessions)
+        return answer
 
     monkeypatch.setattr(endpoint, "_hello", cut)
     async with Node(listen=False, identity=uuid.uuid4().bytes) as node:
         with pytest.raises(RedpollError):
             await within(node.request(Message(hello_body(nq.Purpose.CLIENT), str(location), header=HELLO), timeout=0.2))
-        assert endpoint.sessions
+        assert opened
     put = server.put("to all")
     await until(lambda: not endpoint.sessions, "the session to be over")
     assert isinstance(await within(asyncio.gather(put, return_exceptions=True)), list)
