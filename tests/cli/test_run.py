@@ -306,7 +306,7 @@ async def test_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sock.bind(str(tmp_path / "notify"))
         sock.settimeout(PATIENCE)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        monkeypatch.setenv("WATCHDOG_USEC", "20000")
+        monkeypatch.setenv("WATCHDOG_USEC", "500000")
         told: set[str] = set()
 
         def read() -> None:
