@@ -135,6 +135,9 @@ class Tasks:
             NotAuthorized: It is not allowed.
             Closed: The bus is closed.
 
+        Until its outcome is there the task is watched, which takes some memory, also where the handle was dropped; with
+        `no_reply` it is not.
+
         Cancelled, it withdraws a task that waits for room; a task that was sent may be in the queue.
         """
         if headers is not None:
