@@ -250,7 +250,7 @@ async def test_messages_of_other_programs_are_kept_apart(rabbitmq: Broker, tmp_p
             for number in range(4):
                 async with Bridge(hub.url, rabbitmq.url, period=0.2) as bridge:
                     sending = Sending("", "numbers", Properties(), b"%d" % number)
-                    engine.desk.publisher.send(sending)
+                    engine.parts.publisher.send(sending)
                     await sending
                     await until(lambda: bridge.forwarded == 1 and not bridge.held, "the next message")
     assert seen == [b"0", b"1", b"2", b"3"]

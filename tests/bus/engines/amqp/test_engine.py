@@ -333,7 +333,7 @@ async def test_no_channel_is_left_of_what_the_server_ended(rabbitmq: Broker) -> 
     async with redpoll.connect(rabbitmq.url) as bus, bus.rpc.serve("calls", serve):
         assert await bus.rpc.call("calls", None, 1, timeout=10) == 1
         engine = engine_of(bus)
-        inbox, will = engine.inbox, engine.desk.will
+        inbox, will = engine.inbox, engine.parts.will
         handle = await bus.tasks.submit(1, queue="q")
         delivery = await engine.take("q", timeout=10)
         assert await delivery.accept()
@@ -641,7 +641,7 @@ async def test_other_clients_are_answered(rabbitmq: Broker) -> None:
                 content_type="application/json", reply_to="answers", correlation_id="7"
             )
             await channel.basic_publish(b"4", routing_key="double", properties=properties)
-            await until(lambda: engine.desk.counts("double").done == 1, "the end of the task")
+            await until(lambda: engine.parts.counts("double").done == 1, "the end of the task")
             answer = await channel.basic_get("answers", no_ack=True)
             await connection.close()
     assert answer.header.properties.correlation_id == "7"

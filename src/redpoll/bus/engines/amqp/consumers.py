@@ -13,9 +13,9 @@ from typing import Final
 from redpoll.bus.engine import DeliverySink, EventSink
 from redpoll.bus.engines.amqp import messages as m
 from redpoll.bus.engines.amqp import topology as t
-from redpoll.bus.engines.amqp.desk import Desk
 from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
+from redpoll.bus.engines.amqp.parts import EngineParts
 from redpoll.bus.engines.amqp.publishing import Sending
 from redpoll.bus.engines.amqp.recorded import RecordedDelivery
 from redpoll.bus.engines.amqp.session import refusal_of
@@ -43,7 +43,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
     """See `redpoll.bus.engine.Consumer`.
 
     Args:
-        desk: The parts of the engine.
+        parts: The parts of the engine.
         queue: Name of the queue.
         credit: Maximum number of open deliveries.
         sink: Takes them; None iterates.
@@ -52,14 +52,14 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
     """
 
     def __init__(
-        self, desk: Desk, queue: str, credit: int, sink: DeliverySink | None, *, accept: bool, exclusive: bool
+        self, parts: EngineParts, queue: str, credit: int, sink: DeliverySink | None, *, accept: bool, exclusive: bool
     ) -> None:
         super().__init__(queue, sink)
         self.label = f"the consumer of {queue!r}"
-        self._desk = desk
+        self._parts = parts
         self._credit = credit
         #: Its name in a task that it rejected.
-        self._name = f"{desk.name}-{next(_consumers)}"
+        self._name = f"{parts.name}-{next(_consumers)}"
         self._accept = accept
         self._exclusive = exclusive
         self._channel: Channel | None = None
@@ -93,24 +93,24 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         """Consume anew, if its credit or the levels of its queue are others."""
         if not self._adjusting and not self._closed:
             self._adjusting = True
-            self._desk.session.spawn(self._adjust())
+            self._parts.session.spawn(self._adjust())
 
     async def close(self) -> None:
         """Take no more. Cancelled, it ends nevertheless."""
         if not self._closed:
             self._stop()
-            await asyncio.wait((self._desk.session.spawn(self._leave()),))
+            await asyncio.wait((self._parts.session.spawn(self._leave()),))
 
     # -- on the server
 
     async def restore(self) -> None:
         """Begin to consume, on a new channel; a queue that is gone meanwhile ends it."""
-        await self._desk.inbox.hear(self.queue)
+        await self._parts.inbox.hear(self.queue)
         async with self._order:
             if self._closed:
                 return
             try:
-                async with self._desk.session.incoming.opening(self._lost) as channel:
+                async with self._parts.session.incoming.opening(self._lost) as channel:
                     await self._restore(channel)
             except BaseException as error:
                 # Messages that came meanwhile go back with the channel.
@@ -134,7 +134,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         try:
             await channel.ask("queue.declare", 0, lock.name, lock.bits, lock.arguments)
             await channel.consume(lock.name, "lock", bool, bool, unacknowledged=True)
-            _, consumers = await self._desk.session.look(self.queue)
+            _, consumers = await self._parts.session.look(self.queue)
         except BaseException:
             # Without a consumer the lock would stay as long as the connection; with one it goes with the channel.
             if channel.usable:
@@ -152,7 +152,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         """
         try:
             # It is never deleted by this: its owner consumes it. Without it, to declare it passively would be an error.
-            await self._desk.session.ask("queue.delete", 0, t.lock(self.queue).name, _IF_UNUSED)
+            await self._parts.session.ask("queue.delete", 0, t.lock(self.queue).name, _IF_UNUSED)
         except Rejected as error:
             if error.code in {405, 406}:
                 raise _occupied(self.queue) from error
@@ -163,7 +163,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
 
     async def _look_at_lock(self) -> None:
         try:
-            await self._desk.session.ask("queue.declare", 0, t.lock(self.queue).name, 1, {})
+            await self._parts.session.ask("queue.declare", 0, t.lock(self.queue).name, 1, {})
         except Rejected as error:
             if error.code == 404:
                 return
@@ -187,7 +187,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         elif isinstance(error, Rejected):
             # This channel alone: a delivery stayed open for longer than the server allows, or the queue is gone.
             self.suspend(error)
-            self._desk.session.restore_soon(self, str(error), _PAUSE)
+            self._parts.session.restore_soon(self, str(error), _PAUSE)
 
     async def _begin(self, channel: Channel) -> None:
         # One that was accepted, and lost its channel, may come again: it has no place there.
@@ -197,9 +197,9 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             return
         await channel.ask("basic.qos", 0, self._prefetch, 0)
         channel.prefetch = self._prefetch
-        arguments = self._desk.session.consumer_arguments()
+        arguments = self._parts.session.consumer_arguments()
         for rank, name in enumerate(self._names):
-            tag = f"{self._desk.name}-{next(self._numbers)}"
+            tag = f"{self._parts.name}-{next(self._numbers)}"
             self._levels[tag] = name
             await channel.consume(
                 name,
@@ -213,7 +213,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
     @property
     def _names(self) -> list[str]:
         """The names of the levels of its queue, the highest first."""
-        spec = self._desk.spec_of(self.queue)
+        spec = self._parts.spec_of(self.queue)
         return [self.queue] if spec is None else t.levels(spec)
 
     async def _adjust(self) -> None:
@@ -255,10 +255,10 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         """Look why the server ended it: a queue that is gone ends it for good."""
         self._levels.pop(tag, None)
         if not self._closed:
-            self._desk.session.spawn(self._look())
+            self._parts.session.spawn(self._look())
 
     async def _look(self) -> None:
-        session = self._desk.session
+        session = self._parts.session
         try:
             await session.look(self.queue)
         except Rejected as error:
@@ -274,19 +274,19 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
     # -- deliveries
 
     def _came(self, channel: Channel, level: str, rank: int, content: Content) -> None:
-        desk = self._desk
+        parts = self._parts
         recorded = m.RECORDED in (content.properties.headers or ())
         if self._accept and content.arguments[2] & 1 and not recorded and self._dropped(channel, content):
             return
         delivery, readable = self.make(channel, level, content)
-        spec = desk.spec_of(self.queue)
+        spec = parts.spec_of(self.queue)
         expires = (content.properties.headers or {}).get(m.EXPIRES)
         if isinstance(delivery, RecordedDelivery):
             self._take_in(delivery, rank)
         elif not readable:
             problem = "its meta or its headers cannot be read"
             if recorded:
-                desk.inbox.died(self.queue, delivery.id, problem)
+                parts.inbox.died(self.queue, delivery.id, problem)
             delivery.bury(problem)
         elif (
             spec is not None and spec.durable and spec.max_attempts is not None and delivery.attempt > spec.max_attempts
@@ -294,7 +294,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             delivery.bury(f"it was handed out {delivery.attempt - 1} times")
         elif isinstance(expires, int | float) and time.time() > expires:
             delivery.expire()
-        elif self._accept and (reason := desk.inbox.withdrawn.pop(delivery.id, None)) is not None:
+        elif self._accept and (reason := parts.inbox.withdrawn.pop(delivery.id, None)) is not None:
             # A task is not withdrawn by this: who cancelled it was told that it cannot be.
             delivery.withdraw(reason)
         else:
@@ -317,31 +317,31 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
             envelope, readable = _UNREADABLE, False
         recorded = readable and m.RECORDED in (content.properties.headers or ())
         delivery = (RecordedDelivery if recorded else AmqpDelivery)(
-            self._desk, self.queue, level, channel, content, envelope, self._name, self._accept, self._over
+            self._parts, self.queue, level, channel, content, envelope, self._name, self._accept, self._over
         )
-        self._desk.counts(self.queue).taken += 1
+        self._parts.counts(self.queue).taken += 1
         return delivery, readable
 
     def _dropped(self, channel: Channel, content: Content) -> bool:
         """Drop a call that was handed out before: it may have been begun."""
-        desk, properties, tag = self._desk, content.properties, content.arguments[1]
-        mine = desk.inbox.working.get(properties.message_id or "")
+        parts, properties, tag = self._parts, content.properties, content.arguments[1]
+        mine = parts.inbox.working.get(properties.message_id or "")
         if isinstance(mine, AmqpDelivery):
             # Its connection was lost, and it is still being done here.
             mine.adopt(channel, tag)
             return True
         task = properties.correlation_id or properties.message_id or ""
-        if properties.reply_to and not desk.publisher.tells(task):
+        if properties.reply_to and not parts.publisher.tells(task):
             outcome = Outcome(OutcomeKind.LOST, None, "the connection to its server was lost")
             kept, body = m.outcome_properties(outcome, task, "")
-            desk.publisher.send(Sending("", properties.reply_to, kept, body, again=True))
+            parts.publisher.send(Sending("", properties.reply_to, kept, body, again=True))
         channel.settle(tag)
         return True
 
     def _hand(self, delivery: AmqpDelivery) -> None:
         self.deliveries[id(delivery)] = delivery
         if isinstance(delivery, RecordedDelivery):
-            self._desk.session.spawn(self._claim(delivery))
+            self._parts.session.spawn(self._claim(delivery))
         else:
             self._begin_one(delivery)
 
@@ -353,10 +353,10 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
                 self._begin_one(delivery)
 
     def _begin_one(self, delivery: AmqpDelivery) -> None:
-        desk = self._desk
-        desk.counts(self.queue).delivered += 1
-        if desk.observers:
-            desk.note("delivered", self.queue, delivery.id)
+        parts = self._parts
+        parts.counts(self.queue).delivered += 1
+        if parts.observers:
+            parts.note("delivered", self.queue, delivery.id)
         try:
             self._sink(delivery)
         except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
@@ -385,11 +385,11 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
 
     def _stop(self, error: RedpollError | None = None) -> None:
         self._closed = True
-        self._desk.session.discard(self)
+        self._parts.session.discard(self)
         self._give_back()
         self._feed.end(error)
         self.gone()
-        self._desk.note("consumer gone", self.queue, self.label)
+        self._parts.note("consumer gone", self.queue, self.label)
 
     def stop(self, error: RedpollError | None) -> None:
         """End it: its queue was deleted, or the engine closes."""
@@ -399,7 +399,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
                 for delivery in list(self.deliveries.values()):
                     delivery.remove()
             self._stop(error)
-            self._desk.session.spawn(self._leave())
+            self._parts.session.spawn(self._leave())
 
 
 def _occupied(queue: str) -> SpecConflict:
@@ -410,7 +410,7 @@ class AmqpSubscription(EngineSubscription):
     """See `redpoll.bus.engine.Subscription`.
 
     Args:
-        desk: The parts of the engine.
+        parts: The parts of the engine.
         number: Of the subscription.
         patterns: The patterns.
         sink: Takes the events; None iterates.
@@ -420,18 +420,20 @@ class AmqpSubscription(EngineSubscription):
     #: Events that wait at the server.
     _waiting: Final = 10_000
 
-    def __init__(self, desk: Desk, number: int, patterns: tuple[str, ...], sink: EventSink | None, buffer: int) -> None:
+    def __init__(
+        self, parts: EngineParts, number: int, patterns: tuple[str, ...], sink: EventSink | None, buffer: int
+    ) -> None:
         super().__init__(patterns, sink, buffer)
         self.label = f"the subscription to {', '.join(patterns)}"
-        self._desk = desk
-        self._name = f"redpoll.events.{desk.name}.{number}"
+        self._parts = parts
+        self._name = f"redpoll.events.{parts.name}.{number}"
         self._channel: Channel | None = None
         #: Is called once it has ended.
         self.gone: Callable[[], object] = bool
 
     async def restore(self) -> None:
         """Declare a queue of its own, of a new name with each connection, and consume it."""
-        session = self._desk.session
+        session = self._parts.session
         # An exclusive queue is for the connection that declares it.
         name, bits, arguments, bindings = t.subscription(
             f"{self._name}.{session.generation}.{next(_consumers)}", self.patterns, self._waiting
@@ -454,13 +456,13 @@ class AmqpSubscription(EngineSubscription):
 
     def _lost(self, error: Exception) -> None:
         if isinstance(error, Rejected):
-            self._desk.session.restore_soon(self, str(error), _PAUSE)
+            self._parts.session.restore_soon(self, str(error), _PAUSE)
 
     def _cancelled(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
-            self._desk.session.spawn(channel.close())
-        self._desk.session.restore_soon(self, "the server ended it", _PAUSE)
+            self._parts.session.spawn(channel.close())
+        self._parts.session.restore_soon(self, "the server ended it", _PAUSE)
 
     def _came(self, content: Content) -> None:
         try:
@@ -486,6 +488,6 @@ class AmqpSubscription(EngineSubscription):
     def stop(self) -> None:
         """Take no more: the engine closes."""
         self._closed = True
-        self._desk.session.discard(self)
+        self._parts.session.discard(self)
         self._feed.end()
         self.gone()

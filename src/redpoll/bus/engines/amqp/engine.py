@@ -196,7 +196,7 @@ class AmqpEngine(AmqpQueues):
     def _event(self, envelope: Envelope, subject: str, mandatory: bool, timeout: float | None) -> Submit:
         properties = m.properties_of(envelope, {}, delivery_mode=1)
         return Submit(
-            self.desk, subject, t.EVENTS, subject, properties, envelope.body,
+            self.parts, subject, t.EVENTS, subject, properties, envelope.body,
             mandatory=mandatory, at_limit="refuse", receipt=Receipt(self.store, 0), timeout=timeout, unwatch=None,
         )  # fmt: skip
 
@@ -251,7 +251,7 @@ class AmqpEngine(AmqpQueues):
                 self._deadlines[task] = self.alarms.set(deadline, lambda: self._expire(task))
             unwatch = self._unwatch if keep else self._uncall
         return Submit(
-            self.desk, queue, t.WORK, level, properties, envelope.body,
+            self.parts, queue, t.WORK, level, properties, envelope.body,
             mandatory=True, at_limit=at_limit, receipt=receipt, timeout=timeout, unwatch=unwatch, again=record is not None,
         )  # fmt: skip
 
@@ -271,7 +271,7 @@ class AmqpEngine(AmqpQueues):
 
     async def _delay(self, submit: Submit, delay: float, queue: str) -> None:
         try:
-            submit.exchange, submit.key = await self.desk.delay(delay, submit.key, queue)
+            submit.exchange, submit.key = await self.parts.delay(delay, submit.key, queue)
         except Rejected as error:
             submit.end(refusal_of(error, queue))
         except Broken:
@@ -337,9 +337,9 @@ class AmqpEngine(AmqpQueues):
         check_flags(accept=accept, exclusive=exclusive)
         check_subject("queue", queue)
         self._check()
-        consumer = AmqpConsumer(self.desk, queue, credit, sink, accept=accept, exclusive=exclusive)
+        consumer = AmqpConsumer(self.parts, queue, credit, sink, accept=accept, exclusive=exclusive)
         await self._add(consumer)
-        self.desk.note("consumer", queue, consumer.label)
+        self.parts.note("consumer", queue, consumer.label)
         return consumer
 
     async def _add(self, consumer: AmqpConsumer) -> None:
@@ -378,7 +378,7 @@ class AmqpEngine(AmqpQueues):
     async def _take(self, queue: str, timeout: float | None) -> AmqpDelivery:
         if not await self._exists(queue):
             raise NoRoute(queue)
-        consumer = AmqpConsumer(self.desk, queue, 1, None, accept=False, exclusive=False)
+        consumer = AmqpConsumer(self.parts, queue, 1, None, accept=False, exclusive=False)
         if timeout == 0:
             try:
                 await consumer.look_locked()
@@ -428,7 +428,7 @@ class AmqpEngine(AmqpQueues):
         return None
 
     def _ungotten(self, _: Exception) -> None:
-        for delivery in list(self.desk.open):
+        for delivery in list(self.parts.open):
             if isinstance(delivery, AmqpDelivery):
                 delivery.interrupt_on(self._getting)
 
@@ -452,7 +452,7 @@ class AmqpEngine(AmqpQueues):
         self._check()
         if last:
             raise Unsupported("amqp", "taking the last events of a subject", BESIDE)
-        subscription = AmqpSubscription(self.desk, next(self._numbers), wanted, sink, buffer)
+        subscription = AmqpSubscription(self.parts, next(self._numbers), wanted, sink, buffer)
         self._subscriptions[subscription] = None
         subscription.gone = lambda: self._subscriptions.pop(subscription, None)
         try:

@@ -11,8 +11,8 @@ from typing import Any, Final
 from redpoll.bus.awaitables import FALSE, TRUE
 from redpoll.bus.engines.amqp import messages as m
 from redpoll.bus.engines.amqp import topology as t
-from redpoll.bus.engines.amqp.desk import Desk
 from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
+from redpoll.bus.engines.amqp.parts import EngineParts
 from redpoll.bus.engines.amqp.publishing import Alarm, Sending
 from redpoll.bus.engines.amqp.wire import Content
 from redpoll.bus.engines.handles import ENDINGS, NOTHING, EngineDelivery
@@ -71,7 +71,7 @@ class AmqpDelivery(EngineDelivery):
     """See `redpoll.bus.engine.Delivery`.
 
     Args:
-        desk: The parts of the engine.
+        parts: The parts of the engine.
         queue: Name of the queue.
         level: Name of its level of priority.
         channel: The channel that it came on.
@@ -83,13 +83,13 @@ class AmqpDelivery(EngineDelivery):
     """
 
     __slots__ = (
-        "_accepted", "_alarm", "_channel", "_consumer", "_desk", "_ended", "_late", "_level", "_properties", "_then",
+        "_accepted", "_alarm", "_channel", "_consumer", "_ended", "_late", "_level", "_parts", "_properties", "_then",
         "_until", "_will", "excluded", "handed", "id", "queue", "tag",
     )  # fmt: skip
 
     def __init__(
         self,
-        desk: Desk,
+        parts: EngineParts,
         queue: str,
         level: str,
         channel: Channel,
@@ -106,7 +106,7 @@ class AmqpDelivery(EngineDelivery):
         self._listener = None
         self._told = None
         self.inputs = ()
-        self._desk = desk
+        self._parts = parts
         self._level = level
         self._channel: Channel | None = channel
         self._properties = properties = content.properties
@@ -125,9 +125,9 @@ class AmqpDelivery(EngineDelivery):
         self.excluded: list[Any] = excluded if isinstance(excluded, list) else []
         seconds = table.get(m.DEADLINE)
         if isinstance(seconds, int | float):
-            self._until = desk.session.time() + seconds
-            self._alarm = desk.alarms.set(seconds, self._pass_deadline)
-        desk.add(self, self.id)
+            self._until = parts.session.time() + seconds
+            self._alarm = parts.alarms.set(seconds, self._pass_deadline)
+        parts.add(self, self.id)
 
     def __repr__(self) -> str:
         return f"<AmqpDelivery {self.id} of {self.queue!r}, attempt {self.attempt}>"
@@ -135,7 +135,7 @@ class AmqpDelivery(EngineDelivery):
     @property
     def left(self) -> float | None:
         """Seconds until its deadline."""
-        return None if self._until is None else self._until - self._desk.session.time()
+        return None if self._until is None else self._until - self._parts.session.time()
 
     @property
     def held(self) -> bool:
@@ -163,9 +163,9 @@ class AmqpDelivery(EngineDelivery):
         return TRUE if self._accepted else asyncio.ensure_future(self._accept())
 
     async def _accept(self) -> bool:
-        will = await self._desk.will.leave(self._correlation, self._properties.reply_to)
+        will = await self._parts.will.leave(self._correlation, self._properties.reply_to)
         if self._ended or self._lost or self._channel is None:
-            self._desk.will.drop(will)
+            self._parts.will.drop(will)
             return False
         # From now on nobody else has it; if this program is gone, its will tells the publisher.
         self._channel.settle(self.tag)
@@ -177,34 +177,34 @@ class AmqpDelivery(EngineDelivery):
     def progress(self, envelope: Envelope) -> bool:
         """Send progress to the publisher."""
         size = len(envelope.body)
-        if size > self._desk.max_body:
-            raise PayloadTooLarge(size, self._desk.max_body)
+        if size > self._parts.max_body:
+            raise PayloadTooLarge(size, self._parts.max_body)
         reply = self._properties.reply_to
-        if self._ended or self._lost or self._late or not reply or reply in self._desk.deaf:
+        if self._ended or self._lost or self._late or not reply or reply in self._parts.deaf:
             return False
         properties = m.properties_of(
             envelope,
             {},
             delivery_mode=1,
             correlation_id=self._correlation,
-            reply_to=self._desk.inbox.name,
+            reply_to=self._parts.inbox.name,
             type=m.PROGRESS,
         )
         sending = Sending("", reply, properties, envelope.body, mandatory=True, then=self._progressed)
-        self._desk.publisher.send(sending)
+        self._parts.publisher.send(sending)
         return True
 
     def _progressed(self, error: RedpollError | None) -> None:
         if isinstance(error, NoRoute):
-            self._desk.ignore(error.target)
+            self._parts.ignore(error.target)
 
     def ack(self, outcome: Outcome | None = None, then: Sequence[Publication] = ()) -> Awaitable[bool]:
         """End the task."""
         if outcome is None:
             outcome = NOTHING
         kind, envelope, _ = outcome
-        if envelope is not None and len(envelope.body) > self._desk.max_body:
-            raise ResultTooLarge(len(envelope.body), self._desk.max_body)
+        if envelope is not None and len(envelope.body) > self._parts.max_body:
+            raise ResultTooLarge(len(envelope.body), self._parts.max_body)
         if kind not in ENDINGS:
             raise UsageError(f"a worker cannot end a task as {kind.name}")
         if then:
@@ -221,11 +221,11 @@ class AmqpDelivery(EngineDelivery):
     def _finish(self, outcome: Outcome, what: str, requeue: bool | None = None) -> Awaitable[bool]:
         """Tell the outcome, and take the task off the broker once that is there; None acknowledges it."""
         reply = self._properties.reply_to
-        if not reply or reply in self._desk.deaf:
+        if not reply or reply in self._parts.deaf:
             settled = self._settle(requeue)
             self._end(what)
             return TRUE if settled or self._accepted else FALSE
-        properties, body = m.outcome_properties(outcome, self._correlation, self._desk.inbox.name)
+        properties, body = m.outcome_properties(outcome, self._correlation, self._parts.inbox.name)
         settle = self._settle
         if self._accepted:
             settle(requeue)
@@ -238,7 +238,7 @@ class AmqpDelivery(EngineDelivery):
                     settle(True if isinstance(error, QueueFull) and not sending.sent else requeue)
 
             sending = Sending("", reply, properties, body, mandatory=True, again=True, then=told)
-        self._desk.publisher.send(sending)
+        self._parts.publisher.send(sending)
         self._end(what)
         return _Told(sending)
 
@@ -259,15 +259,15 @@ class AmqpDelivery(EngineDelivery):
         self._listener = None
         if self._alarm is not None:
             self._alarm.cancel()
-        desk = self._desk
+        parts = self._parts
         if self._will:
-            desk.will.drop(self._will)
-        counts = desk.counts(self.queue)
+            parts.will.drop(self._will)
+        counts = parts.counts(self.queue)
         counts.taken -= 1
         setattr(counts, what, getattr(counts, what) + 1)
-        desk.remove(self, self.id)
-        if desk.observers:
-            desk.note(what, self.queue, self.id, detail)
+        parts.remove(self, self.id)
+        if parts.observers:
+            parts.note(what, self.queue, self.id, detail)
         then, self._then = self._then, None
         if then is not None:
             then(self)
@@ -287,7 +287,7 @@ class AmqpDelivery(EngineDelivery):
         check_flags(requeue=requeue, blame=blame, exclude=exclude)
         if self._ended or self._lost:
             return FALSE
-        spec = self._desk.spec_of(self.queue)
+        spec = self._parts.spec_of(self.queue)
         if self._late:
             self._settle()
             self._end("expired")
@@ -323,7 +323,7 @@ class AmqpDelivery(EngineDelivery):
 
     async def publish_again(self, delay: float, excluded: list[Any], meta: Mapping[str, Any] | None) -> None:
         """Put a copy into its queue."""
-        desk, properties = self._desk, self._properties
+        parts, properties = self._parts, self._properties
         envelope = self.envelope if meta is None else self.envelope._replace(meta=meta)
         extra: dict[str, Any] = {m.ATTEMPTS: self.handed}
         record = (properties.headers or {}).get(m.RECORDED)
@@ -339,7 +339,7 @@ class AmqpDelivery(EngineDelivery):
             extra[m.EXPIRES] = time.time() + left
         exchange, key = t.WORK, self._level
         if delay:
-            exchange, key = await desk.delay(delay, self._level, self.queue)
+            exchange, key = await parts.delay(delay, self._level, self.queue)
         kept = m.properties_of(
             envelope,
             extra,
@@ -351,7 +351,7 @@ class AmqpDelivery(EngineDelivery):
             type=properties.type,
         )
         sending = Sending(exchange, key, kept, envelope.body, mandatory=True)
-        desk.publisher.send(sending)
+        parts.publisher.send(sending)
         await sending
 
     # -- for the consumer
@@ -367,7 +367,7 @@ class AmqpDelivery(EngineDelivery):
         again = self.publish_again(pause, [], None)
         channel, tag = self._channel, self.tag
         self._end("requeued", "it cannot be done here")
-        self._desk.session.spawn(self._passed(again, channel, tag))
+        self._parts.session.spawn(self._passed(again, channel, tag))
 
     @staticmethod
     async def _passed(again: Awaitable[None], channel: Channel | None, tag: int) -> None:

@@ -19,12 +19,12 @@ from redpoll.bus.engine import Observer
 from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.catalogue import Catalogue
 from redpoll.bus.engines.amqp.consumers import AmqpConsumer, AmqpSubscription
-from redpoll.bus.engines.amqp.desk import Desk
 from redpoll.bus.engines.amqp.foreign.foreign import Foreign
 from redpoll.bus.engines.amqp.handles import AmqpDelivery
 from redpoll.bus.engines.amqp.inbox import Inbox
 from redpoll.bus.engines.amqp.lacking import REMEDIES, Lacking
 from redpoll.bus.engines.amqp.link import Channel, Login
+from redpoll.bus.engines.amqp.parts import EngineParts
 from redpoll.bus.engines.amqp.publishing import Alarm, Alarms, Publisher
 from redpoll.bus.engines.amqp.results import Results
 from redpoll.bus.engines.amqp.session import Session
@@ -164,10 +164,10 @@ class AmqpMember(EngineBase, Lacking):
         self.alarms = Alarms(self.loop)
         self.foreign = Foreign(session)
         will = Will(session, publisher, f"redpoll.will.{self.store}")
-        self.desk = Desk(
+        self.parts = EngineParts(
             self.store, session, publisher, inbox, self.alarms, will, self.max_body, self.catalogue.specs.get
         )
-        self.desk.results = self.results
+        self.parts.results = self.results
         inbox.died = self._died
         self.closed = False
         session.begin_with(_Exchanges(session), publisher, inbox)
@@ -176,7 +176,7 @@ class AmqpMember(EngineBase, Lacking):
             if self.results is not None:
                 await self.results.hub.__aenter__()
                 self._capabilities = self.results.added_to(self._capabilities)
-                self.max_body = self.desk.max_body = self._capabilities.max_body
+                self.max_body = self.parts.max_body = self._capabilities.max_body
                 self.results.hub.status.watch(self._hub_changed)
             await session.open(self._connect_timeout, self._wait)
         except BaseException:
@@ -191,18 +191,18 @@ class AmqpMember(EngineBase, Lacking):
             task.cancel()
         for consumer in list(self._consumers):
             consumer.stop(None)
-        if self.desk.open and seconds != 0:
+        if self.parts.open and seconds != 0:
             drained: asyncio.Future[None] = self.loop.create_future()
-            self.desk.drained = lambda: resolve(drained)
+            self.parts.drained = lambda: resolve(drained)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await drained
-            self.desk.drained = None
+            self.parts.drained = None
 
     async def _end(self) -> None:
         """Give all tasks back, settle everything, disconnect."""
         error = Closed("bus")
-        for delivery in list(self.desk.open):
+        for delivery in list(self.parts.open):
             if isinstance(delivery, AmqpDelivery):
                 delivery.abandon()
         self.closed = True
@@ -249,14 +249,14 @@ class AmqpMember(EngineBase, Lacking):
         for task, watch in list(self.inbox.watches.items()):
             if watch.queue == name or watch.queue.startswith(f"{name}.priority."):
                 if task not in self.inbox.working:
-                    self.desk.note("cancelled", name, task)
+                    self.parts.note("cancelled", name, task)
                 self.inbox.end(task, outcome)
         for consumer in list(self._consumers):
             if consumer.queue == name:
                 consumer.stop(NoRoute(name))
-        self.desk.forget(name)
+        self.parts.forget(name)
         self._present.pop(name, None)
-        self.desk.note("deleted", name)
+        self.parts.note("deleted", name)
 
     def _died(self, queue: str, task: str, reason: str) -> None:
         if self.results is not None:
@@ -282,7 +282,7 @@ class AmqpMember(EngineBase, Lacking):
         """Call a function with what this program does with its queues."""
         check_function("observer", observer, "an observer is a plain function of four arguments")
         self._check()
-        observers = self.desk.observers
+        observers = self.parts.observers
         observers.append(observer)
 
         def end() -> None:

@@ -54,7 +54,7 @@ class AmqpQueues(AmqpMember):
             field = None if counts is None else counts.difference(spec)
             if field is not None:
                 raise SpecConflict(spec.name, field, getattr(counts, field), getattr(spec, field))
-            self.desk.note("declared", spec.name)
+            self.parts.note("declared", spec.name)
 
     async def _create(self, spec: QueueSpec, *, new: bool = False) -> None:
         while True:
@@ -91,7 +91,7 @@ class AmqpQueues(AmqpMember):
         await self.catalogue.write("update", spec.name, spec)
         if self.results is not None:
             await self.results.declare(spec)
-        self.desk.note("declared", spec.name)
+        self.parts.note("declared", spec.name)
 
     async def _exists(self, queue: str) -> bool:
         await self.catalogue.known()
@@ -150,7 +150,7 @@ class AmqpQueues(AmqpMember):
         if spec is not None and spec.durable and spec.kind == "task":
             with suppress(Rejected):
                 dead, _ = await self.session.look(t.dead_queue(spec))
-        counts = self.desk.counts(queue)
+        counts = self.parts.counts(queue)
         return QueueInfo(
             spec=spec or QueueSpec(queue),
             ready=ready,

@@ -86,14 +86,14 @@ class RecordedDelivery(AmqpDelivery):
         return not self._lost
 
     async def _ask(self) -> HubDelivery | str:
-        desk = self._desk
-        if desk.results is None:
+        parts = self._parts
+        if parts.results is None:
             self._warn(f"have records at a hub, which this program lacks: {WITH_HUB}")
             return "busy"
-        spec = desk.spec_of(self.queue) or QueueSpec(self.queue)
+        spec = parts.spec_of(self.queue) or QueueSpec(self.queue)
         while True:
             try:
-                return await desk.results.claim(spec, self.id)
+                return await parts.results.claim(spec, self.id)
             except Closed:
                 return "busy"
             except RedpollError as error:
@@ -102,8 +102,8 @@ class RecordedDelivery(AmqpDelivery):
 
     def _warn(self, what: str) -> None:
         """Say once of the tasks of a queue why they are not begun."""
-        if (self.queue, what) not in self._desk.warned:
-            self._desk.warned.add((self.queue, what))
+        if (self.queue, what) not in self._parts.warned:
+            self._parts.warned.add((self.queue, what))
             _log.warning("tasks of %r %s", self.queue, what)
 
     def _unclaimed(self, why: str) -> bool:

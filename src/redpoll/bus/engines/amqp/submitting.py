@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from redpoll.bus.engines.amqp.desk import Desk
+from redpoll.bus.engines.amqp.parts import EngineParts
 from redpoll.bus.engines.amqp.publishing import Publisher, Sending
 from redpoll.bus.engines.amqp.wire import Properties
 from redpoll.bus.records import AtLimit, Receipt
@@ -18,7 +18,7 @@ class Submit(Sending):
     """A message of `Engine.publish`.
 
     Args:
-        desk: The parts of the engine.
+        parts: The parts of the engine.
         where: The queue or the subject, for errors.
         at_limit: What to do where a queue is full.
         receipt: Its receipt.
@@ -27,11 +27,11 @@ class Submit(Sending):
         unwatch: Is called where nobody will hear of its outcome; True where it is to be cancelled.
     """
 
-    __slots__ = ("_alarm", "_at_limit", "_desk", "_retry", "_timeout", "_unwatch", "_where", "receipt")
+    __slots__ = ("_alarm", "_at_limit", "_parts", "_retry", "_timeout", "_unwatch", "_where", "receipt")
 
     def __init__(
         self,
-        desk: Desk,
+        parts: EngineParts,
         where: str,
         exchange: str,
         key: str,
@@ -46,14 +46,14 @@ class Submit(Sending):
         again: bool = False,
     ) -> None:
         super().__init__(exchange, key, properties, body, mandatory=mandatory, again=again)
-        self._desk = desk
+        self._parts = parts
         self._where = where
         self._at_limit = at_limit
         self._timeout = timeout
         self._retry: asyncio.TimerHandle | None = None
         self._unwatch = unwatch
         self.receipt = receipt
-        self._alarm = None if timeout is None else desk.alarms.set(timeout, self._late)
+        self._alarm = None if timeout is None else parts.alarms.set(timeout, self._late)
 
     def result(self) -> Receipt:
         """Return its receipt."""
@@ -74,15 +74,15 @@ class Submit(Sending):
         # Else its waiter may still be cancelled in this turn: then nobody has its receipt.
         super().end(error)
         if error is None:
-            desk = self._desk
-            desk.counts(self._where).submitted += 1
-            if desk.observers:
-                desk.note("submitted", self._where, self.receipt.id)
+            parts = self._parts
+            parts.counts(self._where).submitted += 1
+            if parts.observers:
+                parts.note("submitted", self._where, self.receipt.id)
 
     def refused(self, publisher: Publisher) -> None:
         """Refuse it, or try again: a queue is full."""
         if self._at_limit != "wait" or (self._timeout is not None and self._timeout <= 0):
-            spec = self._desk.spec_of(self._where)
+            spec = self._parts.spec_of(self._where)
             limit = 0 if spec is None else spec.max_length or spec.max_bytes
             unit = "tasks" if spec is None or spec.max_length else "bytes"
             self.end(QueueFull(None, limit, unit, queue=self._where))
@@ -94,7 +94,7 @@ class Submit(Sending):
         self.end(NoRoute(self._where))
 
     def _late(self) -> None:
-        if self._desk.publisher.withdraw(self) and not self.sent:
+        if self._parts.publisher.withdraw(self) and not self.sent:
             self.end(Expired(None, self._timeout, "waiting for room in the queue, or for a connection"))
         else:
             self.end(ConfirmTimeout(None, self._timeout))
@@ -102,7 +102,7 @@ class Submit(Sending):
     def cancelled(self) -> None:
         """Withdraw it, or cancel the task if nobody waits for its outcome."""
         unwatch, self._unwatch = self._unwatch, None
-        sent = not self._desk.publisher.withdraw(self)
+        sent = not self._parts.publisher.withdraw(self)
         self.ended = self.ended or not sent
         if unwatch is not None:
             unwatch(self, sent)

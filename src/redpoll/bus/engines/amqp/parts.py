@@ -18,7 +18,7 @@ from redpoll.bus.engines.amqp.will import Will
 from redpoll.bus.engines.handles import EngineDelivery, call
 from redpoll.bus.records import QueueSpec
 
-__all__ = ["Counts", "Desk"]
+__all__ = ["Counts", "EngineParts"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -41,8 +41,8 @@ class Counts:
     dropped: int = 0
 
 
-class Desk:
-    """The parts of an engine.
+class EngineParts:
+    """The parts of an engine, and what it counts.
 
     Args:
         session: The session.
