@@ -67,7 +67,7 @@ class AmqpEngine(AmqpQueues):
         """Start on the running loop, and connect."""
         await super().__aenter__()
         if self.results is not None:
-            self.session.spawn(self.results.begin(self.publish, lambda: self.session.ready))
+            self.session.spawn(self.results.schedules.carry(self.publish, lambda: self.session.ready))
         return self
 
     # -- publishing
@@ -513,17 +513,17 @@ class AmqpEngine(AmqpQueues):
         results = self._hub_for("schedules")
         if not await self._exists(publication.queue):
             raise NoRoute(publication.queue, "declare it first")
-        await results.schedule(name, publication, times)
+        await results.schedules.set(name, publication, times)
 
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule."""
         self._check()
-        return await self._hub_for("schedules").unschedule(name)
+        return await self._hub_for("schedules").schedules.remove(name)
 
     async def schedules(self) -> list[ScheduleInfo]:
         """Return the schedules."""
         self._check()
-        return await self._hub_for("schedules").schedules()
+        return await self._hub_for("schedules").schedules.all()
 
     def _hub_for(self, what: str) -> Results:
         if self.results is None:

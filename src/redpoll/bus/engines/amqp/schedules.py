@@ -1,0 +1,137 @@
+"""Schedules for queues of RabbitMQ: a hub keeps their times, and programs with that hub carry their tasks to RabbitMQ."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+from urllib.parse import quote, unquote
+
+from redpoll.bus.engines.hub.client import HubEngine
+from redpoll.bus.engines.hub.handles import HubDelivery
+from redpoll.bus.envelope import Envelope, decode, encode
+from redpoll.bus.records import (
+    Publication,
+    QueueSpec,
+    Receipt,
+    ScheduleInfo,
+    Times,
+    check_subject,
+)
+from redpoll.errors import Expired, NoRoute, QueueFull, RedpollError
+
+__all__ = ["PREFIX", "Schedules"]
+
+_log = logging.getLogger("redpoll.bus")
+
+PREFIX: Final = "amqp:"
+"""Begins the names of the hub's queues and schedules for queues of RabbitMQ."""
+
+#: The hub's queue of tasks of schedules, on their way to RabbitMQ; how many are with one program, and the seconds for which
+#: each waits for room in its queue.
+_SCHEDULED: Final = "amqp.scheduled"
+_CARRIED: Final = 32
+_ROOM: Final = 1.0
+#: Seconds between two tries of what failed.
+_PAUSE: Final = 1.0
+
+
+class Schedules:
+    """The schedules that a hub keeps for queues of RabbitMQ.
+
+    Args:
+        hub: The hub.
+    """
+
+    def __init__(self, hub: HubEngine) -> None:
+        self._hub = hub
+
+    async def carry(self, publish: Callable[..., Awaitable[Receipt]], ready: Callable[[], bool]) -> None:
+        """Carry tasks of schedules to RabbitMQ from now on, as every program with this hub does.
+
+        Args:
+            publish: `Engine.publish`.
+            ready: Returns True if RabbitMQ is there.
+        """
+        while not self._hub.closed:
+            try:
+                await self._hub.declare(QueueSpec(_SCHEDULED))
+                async for delivery in await self._hub.consume(_SCHEDULED, credit=_CARRIED):
+                    await self._carry(delivery, publish, ready)
+            except RedpollError as error:
+                _log.debug("tasks of schedules wait: %s", error)
+                await asyncio.sleep(_PAUSE)
+
+    async def _carry(
+        self, delivery: HubDelivery, publish: Callable[..., Awaitable[Receipt]], ready: Callable[[], bool]
+    ) -> None:
+        queue, priority, ttl, keep = (delivery.envelope.meta or {})["redpoll"]
+        left = delivery.left
+        limit = {"ttl" if ttl else "deadline": left} if left is not None else {}
+        try:
+            # With a key: the one that carries it may be killed behind this.
+            await publish(
+                decode(delivery.envelope.body), queue=queue, priority=priority, dedup=f"scheduled {delivery.id}",
+                keep=keep, timeout=_ROOM, **limit,
+            )  # fmt: skip
+        except (NoRoute, QueueFull, Expired) as error:
+            if not ready():
+                delivery.reject(delay=_PAUSE)
+                return
+            _log.info("a task of a schedule was left out: %s", error)
+        except RedpollError:
+            delivery.reject(delay=_PAUSE)
+            return
+        delivery.ack()
+
+    async def set(self, name: str, publication: Publication, times: Times) -> None:
+        """Put a task into a queue of RabbitMQ again and again."""
+        check_subject("name", name)
+        options = [publication.queue, publication.priority, publication.ttl is not None, publication.keep]
+        carried = Publication(
+            _SCHEDULED,
+            Envelope("raw", bytes(encode(publication.envelope)), {"redpoll": options}),
+            delay=publication.delay,
+            deadline=publication.deadline if publication.ttl is None else publication.ttl,
+            dedup=publication.dedup,
+            keep=False,
+        )
+        mine = _schedule_name(name, publication.queue)
+        before = [each for each in await self._found(name=name) if each != mine]
+        await self._hub.declare(QueueSpec(_SCHEDULED))
+        await self._hub.schedule(mine, carried, times)
+        for each in before:
+            await self._hub.unschedule(each)
+
+    async def remove(self, name: str) -> bool:
+        """Remove a schedule."""
+        found = await self._found(name=name)
+        return any([await self._hub.unschedule(each) for each in found])
+
+    async def remove_for(self, queue: str) -> None:
+        """Remove the schedules for a queue."""
+        for each in await self._found(queue=queue):
+            await self._hub.unschedule(each)
+
+    async def all(self) -> list[ScheduleInfo]:
+        """Return the schedules for queues of RabbitMQ."""
+        found = []
+        for each in await self._hub.schedules():
+            if each.queue == _SCHEDULED:
+                name, _, queue = each.name.removeprefix(PREFIX).partition("@")
+                found.append(replace(each, name=unquote(name), queue=queue))
+        return found
+
+    async def _found(self, *, name: str | None = None, queue: str | None = None) -> list[str]:
+        """Return the names that the hub has for schedules: of a name, or for a queue."""
+        return [
+            _schedule_name(each.name, each.queue)
+            for each in await self.all()
+            if (name is None or each.name == name) and (queue is None or each.queue == queue)
+        ]
+
+
+def _schedule_name(name: str, queue: str) -> str:
+    return f"{PREFIX}{quote(name, safe='')}@{queue}"
