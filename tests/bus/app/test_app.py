@@ -710,3 +710,50 @@ async def test_keys_and_middleware_of_map(redpoll_app: AppFactory) -> None:
         assert await other.result() == 7
         with pytest.raises(UsageError, match="one dedup key would make one task of all"):
             await anext(once.prepare(dedup="k").map([1]))
+
+
+async def test_handlers_that_finish_while_the_app_closes_use_it() -> None:
+    """While `close` waits for a handler, what it submits is sent, and its result is recorded; then the app is not started."""
+    app = App("memory://closing")
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @app.task(queue="firsts")
+    async def first() -> str:
+        begun.set()
+        await go.wait()
+        await second.submit()
+        return "done"
+
+    @app.task(queue="seconds")
+    async def second() -> None:
+        """Do nothing."""
+
+    async with redpoll.connect("memory://closing") as bus:
+        await app.start()
+        async with app.work(["firsts"]):
+            handle = await bus.tasks.submit(["first", {}], "firsts")
+            await begun.wait()
+            closing = asyncio.create_task(app.close(drain=30))
+            await turns()
+            assert not closing.done()
+            go.set()
+            await closing
+        assert await handle.result(timeout=30) == "done"
+        assert (await bus.queues.inspect("seconds")).ready == 1
+    with pytest.raises(UsageError, match="not started"):
+        app.bus  # noqa: B018
+
+
+async def test_what_handles_tasks_outlives_the_close_of_its_app() -> None:
+    """On a bus that is not the app's, tasks that come after the app was closed are no unreadable ones: they are done."""
+    app = App()
+
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    async with redpoll.connect("memory://") as bus:
+        await app.start(bus)
+        async with app.work():
+            await app.close()
+            assert await bus.tasks.run(["double", {"number": 2}], timeout=30) == 4

@@ -421,9 +421,14 @@ class App:
         Args:
             drain: As for `Bus.close`.
         """
-        bus, self._state.bus = self._state.bus, None
-        if bus is not None and self._owned:
-            await bus.close(drain)
+        bus = self._state.bus
+        try:
+            # Handlers that finish meanwhile use the app.
+            if bus is not None and self._owned:
+                await bus.close(drain)
+        finally:
+            if self._state.bus is bus:
+                self._state.bus = None
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of this app in a thread without an event loop: ``task = app.wait(resize.submit("a.png"))``.

@@ -21,6 +21,7 @@ from redpoll.bus.app.tasks import AppTask
 from redpoll.bus.awaitables import called, close_all
 from redpoll.bus.broadcast import Broadcast, BroadcastSubscription
 from redpoll.bus.engine import Delivery
+from redpoll.bus.envelope import Payloads
 from redpoll.bus.rpc.endpoints import expected_exceptions
 from redpoll.bus.service import Service
 from redpoll.bus.tasks import Plan, Task, Unfit, Worker
@@ -79,6 +80,7 @@ class Working:
         self._threads: ThreadPoolExecutor | None = None
         self._processes: AppProcesses | None = None
         self._mark = secrets.token_hex(6)
+        self._text = False
 
     async def __aenter__(self) -> Self:
         """Enter the lifespan, set the schedules, and begin to receive.
@@ -116,6 +118,7 @@ class Working:
 
     async def _open(self) -> None:
         bus = self._state.connected()
+        self._text = self._state.text
         if any(each.pool == "process" for each in self._tasks):
             self._processes = AppProcesses(bus.payloads)
         queues: dict[str, dict[str, tuple[AppTask[..., Any, Any], Proceed]]] = {}
@@ -138,7 +141,7 @@ class Working:
         for queue, named in queues.items():
             limits = [task.time_limit for task, _ in named.values() if task.time_limit is not None]
             worker = bus.tasks.planned_worker(
-                partial(self._plan_of, named, queue),
+                partial(self._plan_of, named, queue, bus.payloads),
                 queue,
                 concurrency=slots,
                 time_limit=max(limits, default=None),
@@ -163,19 +166,23 @@ class Working:
     # -- tasks
 
     def _plan_of(
-        self, named: Mapping[str, tuple[AppTask[..., Any, Any], Proceed]], queue: str, delivery: Delivery
+        self,
+        named: Mapping[str, tuple[AppTask[..., Any, Any], Proceed]],
+        queue: str,
+        payloads: Payloads,
+        delivery: Delivery,
     ) -> Plan:
         """Look at a task, and find its function and its arguments."""
         problem: object = "expected a list of the function's name and its arguments by name"
         try:
-            match self._state.connected().payloads.unpack(delivery.envelope):
+            match payloads.unpack(delivery.envelope):
                 case [str() as name, values, *given]:
                     found = named.get(name)
                     if found is not None:
                         task, handling = found
                         if given:
                             # It came after others.
-                            values = self._with_results(task, values, bool(given[0]), delivery)
+                            values = self._with_results(task, values, bool(given[0]), delivery, payloads)
                         work = partial(self._work, task, handling, task.shape.arguments(values))
                         can_stop = task.is_async or task.pool == "process"
                         return Plan(work, task.retry, task.time_limit, can_stop)
@@ -185,10 +192,10 @@ class Working:
         return Plan(partial(self._refuse, f"BadPayload: {problem}"))
 
     def _with_results(
-        self, task: AppTask[..., Any, Any], values: Any, many: bool, delivery: Delivery
+        self, task: AppTask[..., Any, Any], values: Any, many: bool, delivery: Delivery, payloads: Payloads
     ) -> dict[str, Any]:
         """Return the arguments of a task with the results of those before it as the first; None stands for a failure."""
-        results = Task(delivery, self._state.connected().payloads).results
+        results = Task(delivery, payloads).results
         found = [None if isinstance(each, Exception) else each for each in results]
         return {**values, task.shape.names[0]: found if many else found[0]}
 
@@ -200,7 +207,7 @@ class Working:
         self, function: AppTask[..., Any, Any], handling: Proceed, arguments: dict[str, Any], task: Task
     ) -> Any:
         result = await handling(Work("task", function.title, arguments, task=task))
-        return function.shape.to_wire(result, text=self._state.text)
+        return function.shape.to_wire(result, text=self._text)
 
     # -- calls and broadcasts
 
@@ -213,7 +220,7 @@ class Working:
                 parts = await handling(Work("stream", call.title, call.shape.arguments(values)))
                 async with aclosing(parts):
                     async for each in parts:
-                        yield call.shape.to_wire(each, text=self._state.text)
+                        yield call.shape.to_wire(each, text=self._text)
 
             return streaming
 
@@ -221,7 +228,7 @@ class Working:
         @expected_exceptions(BadPayload)
         async def endpoint(**values: Any) -> Any:
             result = await handling(Work("call", call.title, call.shape.arguments(values)))
-            return call.shape.to_wire(result, text=self._state.text)
+            return call.shape.to_wire(result, text=self._text)
 
         return endpoint
 
