@@ -13,7 +13,7 @@ import redpoll
 from redpoll.bus import EngineState, QueueSpec, Task
 from redpoll.bus.engines.amqp import catalogue
 from redpoll.bus.engines.amqp.foreign import Properties
-from redpoll.errors import RedpollError, UsageError
+from redpoll.errors import DeadLettered, RedpollError, UsageError
 from tests.bus.engines.amqp.strict import DURABLE, EXCLUSIVE, Strict
 from tests.bus.engines.amqp.support import until, within
 
@@ -148,6 +148,18 @@ async def test_what_amqp_cannot_carry_ends_alone() -> None:
             await within(bad)
         await within(good)
         assert publisher._sent_bytes == 0
+
+
+async def test_a_reason_that_utf_8_does_not_hold_is_told() -> None:
+    """A task that is given up for a reason with a lone surrogate is a dead letter to its publisher, who is told the rest."""
+    async with Strict("3.10.8") as server, redpoll.connect(server.url) as bus:
+        await bus.queues.declare("q")
+        consumer = await bus.engine.consume("q")
+        handle = await bus.tasks.submit(1, queue="q")
+        delivery = await within(anext(consumer))
+        assert await within(delivery.reject(requeue=False, reason="a file named \udcff"))
+        with pytest.raises(DeadLettered, match="a file named "):
+            await within(handle.result())
 
 
 async def test_a_queue_is_declared_while_the_list_of_queues_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:

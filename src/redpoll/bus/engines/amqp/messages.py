@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from redpoll import serializers
 from redpoll.bus.engines.amqp.wire import Properties, carries
-from redpoll.bus.envelope import MAX_HEAD, Envelope, Outcome, OutcomeKind
+from redpoll.bus.envelope import MAX_HEAD, Envelope, Outcome, OutcomeKind, printable
 from redpoll.errors import DecodeError, PayloadTooLarge
 
 __all__ = [
@@ -163,7 +163,7 @@ def outcome_properties(outcome: Outcome, task: str, worker: str) -> tuple[Proper
     kind, envelope, detail = outcome
     extra: dict[str, Any] = {_KIND: int(kind)}
     if detail:
-        extra[_DETAIL] = detail
+        extra[_DETAIL] = printable(detail)
     fields: dict[str, Any] = {
         "delivery_mode": 1,
         "correlation_id": task,
