@@ -193,15 +193,14 @@ class Catalogue:
         number = content.properties.message_id or ""
         self._unwritten.pop(number, None)
         try:
-            record = json.loads(content.body)
-            if self._reading is None:
-                self._apply(record)
-            else:
-                name, spec = _read(record)
-                if record["change"] != "new" or self._reading.get(name) is None:
-                    self._reading[name] = spec
+            change, name, spec = _read(content.body)
         except Exception as error:  # noqa: BLE001  # any client may write to the list
             _log.warning("a record in the list of queues cannot be read: %s", error)
+        else:
+            if self._reading is None:
+                self._apply(change, name, spec)
+            elif change != "new" or self._reading.get(name) is None:
+                self._reading[name] = spec
         if self._reading is not None:
             self._look_soon()
         elif number in self._writing and not self._writing[number].done():
@@ -230,9 +229,8 @@ class Catalogue:
         if self._channel is not None:
             self._session.spawn(self._channel.cancel("last"))
 
-    def _apply(self, record: dict[str, Any]) -> None:
-        name, spec = _read(record)
-        if record["change"] != "new" or name not in self.specs:
+    def _apply(self, change: str, name: str, spec: QueueSpec | None) -> None:
+        if change != "new" or name not in self.specs:
             self._set(name, spec)
 
     def _set(self, name: str, spec: QueueSpec | None) -> None:
@@ -279,26 +277,29 @@ class Catalogue:
             spec: The settings; None deletes.
         """
         number = self._note(change, name, spec)
-        record = self._unwritten[number]
         future = self._writing[number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(_WRITTEN if self._there and not self._session.is_blocked else 0.0):
                 await future
         except TimeoutError:
             # Nobody reads it now: the stream has it later.
-            self._apply(record)
+            self._apply(change, name, spec)
         finally:
             self._writing.pop(number, None)
         return self.specs.get(name)
 
 
-def _read(record: dict[str, Any]) -> tuple[str, QueueSpec | None]:
-    """Return the name and the settings of a record.
+def _read(body: bytes) -> tuple[str, str, QueueSpec | None]:
+    """Return the change of a record, the name of the queue, and its settings.
 
     Raises:
         Exception: It cannot be read.
     """
-    if record["change"] == "delete":
-        return record["name"], None
+    record = json.loads(body)
+    change, name = record["change"], record["name"]
+    if type(name) is not str:
+        raise TypeError(f"the name of a queue is a string, not {name!r}")
+    if change == "delete":
+        return change, name, None
     known = {key: value for key, value in record["spec"].items() if key in QueueSpec.__dataclass_fields__}
-    return record["name"], QueueSpec(**{**known, "topics": tuple(known.get("topics", ()))})
+    return change, name, QueueSpec(**{**known, "topics": tuple(known.get("topics", ()))})
