@@ -158,14 +158,23 @@ class RecordedDelivery(AmqpDelivery):
         """Settle the message once the hub has recorded what becomes of the task; it goes back where that is not so."""
 
         async def conclude() -> bool:
-            try:
-                recorded = await done
-            except RedpollError:
-                return False  # closed: it goes back with the channel
+            recorded = await self._answer(done)
+            if recorded is None:
+                return False
             self._settle(requeue if recorded else True)
             return recorded
 
         return asyncio.shield(asyncio.ensure_future(conclude()))
+
+    async def _answer(self, done: Awaitable[bool]) -> bool | None:
+        """Return the hub's answer to an end; None if there is none: the message goes back with the channel."""
+        try:
+            return await done
+        except Closed:
+            return None
+        except RedpollError as error:
+            _log.warning("the hub did not record the end of task %s of %r: %s", self.id, self.queue, error)
+            return None
 
     def reject(
         self,
@@ -191,13 +200,11 @@ class RecordedDelivery(AmqpDelivery):
 
         async def put_again() -> bool:
             # Not before: who has the new message finds the record free.
-            try:
-                given = await done
-            except RedpollError:
-                return False
+            given = await self._answer(done)
             if given:
                 return await self._again(delay, exclude, meta)
-            self._settle(True)
+            if given is not None:
+                self._settle(True)
             return False
 
         return asyncio.shield(asyncio.ensure_future(put_again()))

@@ -81,7 +81,8 @@ class Schedules:
                 delivery.reject(delay=_PAUSE)
                 return
             _log.info("a task of a schedule was left out: %s", error)
-        except RedpollError:
+        except RedpollError as error:
+            _log.info("a task of a schedule waits: %s", error)
             delivery.reject(delay=_PAUSE)
             return
         delivery.ack()
