@@ -13,7 +13,7 @@ from benchmarks.ends.hub_process import free_port, memory, running
 from benchmarks.memory import processor_time
 from redpoll.bus import QueueSpec
 from redpoll.bus.broker.outputs import Declared, Put
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.bus.envelope import Envelope, encode
 
 BODY = b"x" * 1_024

@@ -16,7 +16,8 @@ from benchmarks.control import Control, Fields, arguments, run_async
 from benchmarks.ends.bus_engine import stand_by
 from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Declared, Ended, Put, Taken
-from redpoll.bus.engines.hub.disk import DiskStore, open_store
+from redpoll.bus.engines.hub.disk import DiskStore
+from redpoll.bus.engines.hub.opening import open_store
 
 BODY = os.urandom(1_024)
 

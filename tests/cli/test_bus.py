@@ -18,8 +18,8 @@ import pytest
 
 import redpoll
 from redpoll.bus import Bus, EngineState, QueueInfo, Queues, QueueSpec
-from redpoll.bus.engines.hub import disk
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub import opening
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.cli import main
 from redpoll.cli.bus import BusCommand
 from redpoll.cli.output import Output
@@ -239,23 +239,23 @@ def test_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     """A file of an older format is refused by name until it is upgraded, all of it or nothing; a newer one always is."""
     path = tmp_path / "hub"
     asyncio.run(_make(path))
-    older = disk.FORMAT
-    monkeypatch.setattr(disk, "FORMAT", older + 1)
+    older = opening.FORMAT
+    monkeypatch.setattr(opening, "FORMAT", older + 1)
     for statements in (("CREATE TABLE more (x INT)", "nonsense"), ("CREATE TABLE more (x INT)",)):
         with pytest.raises(redpoll.errors.StoreError, match=f"has format {older}, this version has {older + 1}"):
             open_store(path)
-        monkeypatch.setattr(disk, "UPGRADES", {older: statements})
+        monkeypatch.setattr(opening, "UPGRADES", {older: statements})
         if "nonsense" in statements:
             with pytest.raises(redpoll.errors.StoreError, match="syntax error"):
-                disk.upgrade_store(path)
-    assert disk.upgrade_store(path) == older
-    assert disk.upgrade_store(path) == older + 1
+                opening.upgrade_store(path)
+    assert opening.upgrade_store(path) == older
+    assert opening.upgrade_store(path) == older + 1
     with sqlite3.connect(path / "hub.db") as database:
         assert database.execute("SELECT count(*) FROM more").fetchone() == (0,)
     database.close()
-    monkeypatch.setattr(disk, "FORMAT", older)
+    monkeypatch.setattr(opening, "FORMAT", older)
     with pytest.raises(redpoll.errors.StoreError, match="newest known"):
-        disk.upgrade_store(path)
+        opening.upgrade_store(path)
     assert refuse(capfd, "hub", "upgrade", "--data", str(tmp_path / "nothing"))[0] == 1
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub.opening import open_store
 from tests.bus.engines.hub.support import running
 
 #: What each file of tests needs.

@@ -16,7 +16,7 @@ from taskiq.utils import maybe_awaitable
 
 import redpoll
 from redpoll.bus import QueueSpec
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.compat.taskiq import RedpollBroker, RedpollResultBackend
 from redpoll.errors import Closed, SpecConflict
 from tests.bus.engines.hub.support import running

@@ -7,8 +7,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from redpoll.bus.engines.hub.client import HubEngine
-from redpoll.bus.engines.hub.disk import FORMAT, check_store, upgrade_store
 from redpoll.bus.engines.hub.hub import PORT, Hub
+from redpoll.bus.engines.hub.opening import FORMAT, check_store, upgrade_store
 from redpoll.config import Config
 from redpoll.errors import UsageError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub.opening import open_store
 from tests.bus.engines.hub.support import running
 
 _numbers = itertools.count(1)

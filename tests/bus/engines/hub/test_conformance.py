@@ -8,7 +8,7 @@ import pytest
 
 import redpoll
 import redpoll.blocking
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.testing import conformance
 from tests.bus.engines.hub.support import Running, running
 from tests.testing.conformance.test_table import HUB_COLUMNS, on_page

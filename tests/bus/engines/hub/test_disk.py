@@ -19,9 +19,10 @@ import pytest
 
 from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Dead, Declared, Ended, Put, Write
-from redpoll.bus.engines.hub import bodies, disk, folder
+from redpoll.bus.engines.hub import bodies, disk, folder, opening
 from redpoll.bus.engines.hub.bodies import File
-from redpoll.bus.engines.hub.disk import FORMAT, DiskStore, check_store, connect, open_store, upgrade_store
+from redpoll.bus.engines.hub.disk import DiskStore, connect
+from redpoll.bus.engines.hub.opening import FORMAT, check_store, open_store, upgrade_store
 from redpoll.errors import StoreError
 from tests.bus.engines.hub.support import everything
 from tests.bus.patterns import until
@@ -196,7 +197,7 @@ async def test_the_log_stays_short_with_large_bodies(tmp_path: Path) -> None:
 async def test_one_hub_at_a_time(tmp_path: Path) -> None:
     """A second store on a folder is refused, in this process and in others, and names who has it."""
     store = opened(tmp_path)
-    code = "import sys; from redpoll.bus.engines.hub.disk import open_store; open_store(sys.argv[1])"
+    code = "import sys; from redpoll.bus.engines.hub.opening import open_store; open_store(sys.argv[1])"
     with pytest.raises(StoreError, match=f"is used by another hub, process {os.getpid()} .stop that one first"):
         opened(tmp_path)
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -784,7 +785,7 @@ async def test_the_log_is_synced_before_bodies_are_cut(tmp_path: Path, monkeypat
             seen.append(f"cut {self.name}")
             return super().cut(size)
 
-    monkeypatch.setattr(disk, "File", Seen)
+    monkeypatch.setattr(opening, "File", Seen)
     store = opened(tmp_path / "next", open_bodies=Seen)
     assert seen[:2] == ["sync hub.db-wal", "cut hub.bodies"]
     await store.close()

@@ -15,7 +15,8 @@ from redpoll import Config, DeadLettered
 from redpoll.bus import Bus, OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Brief
 from redpoll.bus.broker.queue import CANCEL
-from redpoll.bus.engines.hub.disk import DiskStore, open_store
+from redpoll.bus.engines.hub.disk import DiskStore
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.bus.engines.hub.server import HubServer
 from redpoll.errors import TaskCancelled
 from tests.bus.patterns import until

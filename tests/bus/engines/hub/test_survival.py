@@ -14,7 +14,7 @@ import pytest
 from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Declared, Ended, Put
 from redpoll.bus.engines.hub import bodies, disk
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.platforms import KILL
 from tests.bus.engines.hub.lossy import Disk
 from tests.bus.engines.hub.support import everything

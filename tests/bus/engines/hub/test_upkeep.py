@@ -13,7 +13,7 @@ from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Declared, Ended, Put, Scheduled
 from redpoll.bus.engines.hub import bodies, disk
 from redpoll.bus.engines.hub.bodies import File
-from redpoll.bus.engines.hub.disk import check_store, open_store, upgrade_store
+from redpoll.bus.engines.hub.opening import FORMAT, check_store, open_store, upgrade_store
 from redpoll.bus.engines.hub.tables import LARGE
 from redpoll.errors import StoreError
 from tests.bus.engines.hub.support import everything
@@ -220,7 +220,7 @@ def test_files_that_no_hub_has_written(tmp_path: Path) -> None:
     """An empty file, as of a hub that was killed as it began, is whole and needs no upgrade; another program's is refused."""
     (tmp_path / "hub.db").touch()
     assert check_store(tmp_path) == []
-    assert upgrade_store(tmp_path) == disk.FORMAT
+    assert upgrade_store(tmp_path) == FORMAT
     database = sqlite3.connect(tmp_path / "hub.db")
     database.execute("CREATE TABLE tasks (serial)")
     database.close()

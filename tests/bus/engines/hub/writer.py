@@ -10,7 +10,7 @@ import sys
 
 from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Declared, Ended, Put, Write
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub.opening import open_store
 
 __all__ = ["BEHIND", "turn"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 
 from redpoll.address import Address
 from redpoll.bus.broker import Limits
-from redpoll.bus.engines.hub.disk import open_store
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.bus.engines.hub.server import HubServer
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.config import Config
