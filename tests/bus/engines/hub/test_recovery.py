@@ -29,7 +29,7 @@ from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.rpc import server
 from redpoll.bus.state import EngineState
 from redpoll.errors import CallTimeout, Closed, Expired, NotConfirmed, PeerLost, TaskError, TaskExpired, UsageError
-from redpoll.node.door import Peer
+from redpoll.node.door import LayerNode, Peer
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.memory_store import MemoryStore
 from tests.bus.engines.hub.support import Running, running
@@ -336,6 +336,37 @@ async def test_closing_while_it_connects() -> None:
         await engine.close()
         with pytest.raises(Closed):
             await asyncio.wait_for(entering, PATIENCE)
+
+
+@pytest.mark.asyncio
+async def test_closing_leaves_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing an engine returns once the task that keeps it linked has ended too, though that is the last thing to end."""
+    ready, stop = LayerNode.ready, LayerNode.stop
+    stopped = asyncio.Event()
+
+    async def end_late(node: LayerNode, *arguments: Any, **options: Any) -> None:
+        try:
+            await ready(node, *arguments, **options)
+        except asyncio.CancelledError:
+            await stopped.wait()
+            await turns()
+            raise
+
+    async def tell(node: LayerNode, *arguments: Any) -> None:
+        await stop(node, *arguments)
+        stopped.set()
+
+    monkeypatch.setattr(LayerNode, "ready", end_late)
+    monkeypatch.setattr(LayerNode, "stop", tell)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        engine = HubEngine([Address.of_host("127.0.0.1", silent.getsockname()[1])], wait=True)
+        async with engine:
+            await turns()
+            link = engine._link
+            assert link is not None
+            assert not link.done()
+        assert link.cancelled()
+        assert engine.status.state is EngineState.CLOSED
 
 
 @pytest.mark.asyncio

@@ -236,6 +236,8 @@ class HubMember(Receiving):
             released = _release(self._node, life.remove(self._name), 0.5)
             try:
                 await asyncio.shield(released)
+                if self._link is not None:
+                    await asyncio.wait([self._link])
             finally:
                 self.status.change(EngineState.CLOSED)
 
