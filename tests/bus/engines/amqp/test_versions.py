@@ -162,6 +162,21 @@ async def test_a_reason_that_utf_8_does_not_hold_is_told() -> None:
             await within(handle.result())
 
 
+async def test_an_error_of_the_engine_as_it_connects_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception that is no failure of the connection ends the connecting, and the log has it at once."""
+
+    async def broken(_: object) -> None:
+        raise LookupError("a defect")
+
+    monkeypatch.setattr(catalogue.Catalogue, "restore", broken)
+    async with Strict("3.10.8") as server, redpoll.connect(server.url, wait=True):
+        await until(lambda: "LookupError: a defect" in caplog.text, "the log")
+    (logged,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert logged.getMessage() == "no connection to RabbitMQ is made any more"
+
+
 async def test_a_queue_is_declared_while_the_list_of_queues_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the record of a queue came back before the list was read to its end, the queue is there all the same."""
     monkeypatch.setattr(catalogue, "_WRITTEN", 0.1)

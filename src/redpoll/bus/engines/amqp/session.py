@@ -177,6 +177,7 @@ class Session:
         self._lost = self._loop.create_future()
         self._timeout = min(timeout, _ATTEMPT) if self.several else timeout
         self._runner = with_owner(self._loop.create_task(self._run()))
+        self._runner.add_done_callback(_log_defect)
         self._look()
 
     async def open(self, timeout: float, wait: bool) -> None:
@@ -631,3 +632,10 @@ class Session:
         with suppress(Rejected):  # such names are not allowed
             await self.declare_queue(declaration)
             await self.ask("queue.delete", 0, declaration.name, 0)
+
+
+def _log_defect(runner: asyncio.Task[None]) -> None:
+    """Log what ended the connecting, which only closing ends: the exception of a task that is kept is not."""
+    error = None if runner.cancelled() else runner.exception()
+    if error is not None:
+        _log.error("no connection to RabbitMQ is made any more", exc_info=error)
