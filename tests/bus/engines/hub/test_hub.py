@@ -57,6 +57,22 @@ async def test_restarted(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_damaged_outcome(tmp_path: Path) -> None:
+    """Waiting for an outcome that cannot be read from the disk is an error that names the file; the hub continues."""
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        async with bus.tasks.worker(lambda task: task.data * 100_000, queue="q"):
+            ended = await bus.tasks.submit("x", queue="q")
+            assert len(await ended.result(timeout=PATIENCE)) == 100_000
+    file = tmp_path / "hub" / "hub.bodies"
+    file.write_bytes(bytes(file.stat().st_size))
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        with pytest.raises(NotConfirmed, match=r"its outcome is not known: .*hub\.bodies at byte 0 is not there"):
+            await bus.tasks.handle(ended.id, queue="q").result(timeout=PATIENCE)
+        async with bus.tasks.worker(lambda task: task.data + 1, queue="q"):
+            assert await bus.tasks.run(1, queue="q", timeout=PATIENCE) == 2
+
+
+@pytest.mark.asyncio
 async def test_what_cannot_be(tmp_path: Path) -> None:
     """A folder is one hub's, a hub is started once, and nobody listens off loopback without encryption."""
     async with Hub(tmp_path / "hub", port=0) as hub:

@@ -263,10 +263,14 @@ class Turns:
         """Read stored outcomes for their watchers, until none waits."""
         while self._recalls:
             client, watch, number = self._recalls.popleft()
-            with suppress(RedpollError):  # the hub ends
+            try:
                 found = await self.store.outcome(number) if client.open else None
-                if found is not None:
-                    client.say(p.OUTCOME, watch.request, int(found.kind), found.payload, found.detail)
+            except RedpollError as error:
+                if error.__cause__ is not None:  # it is damaged; without a cause the hub ends, and is asked again
+                    client.fail(watch.request, error)
+                continue
+            if found is not None:
+                client.say(p.OUTCOME, watch.request, int(found.kind), found.payload, found.detail)
         self._recalling -= 1
 
     def later(self, answer: Coroutine[Any, Any, None]) -> None:
