@@ -183,6 +183,21 @@ async def test_a_connection_is_lost_at_one_end_alone(style: Style, monkeypatch: 
 
 
 @pytest.mark.parametrize("style", Style)
+async def test_what_another_requested_is_lost_at_one_end_alone(style: Style) -> None:
+    """A wiring requests a binding again where the owner of the exchange has lost the connection and it has not."""
+    async with both(LARGE, SMALL, style=style) as each:
+        binding = await each.two.bind("E", "Q")
+        (pipe,) = each.exchange.pipes
+        carrier = pipe.carrier
+        assert isinstance(carrier, NetConnection)
+        each.one._net.gone(carrier, PeerLost(None, "its session was over there"), final=False)
+        await each.exchange.send(b"0")
+        assert await get(each.queue, 1) == [b"0"]
+        await until(lambda: binding.state == "up")
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
 async def test_both_bind_again_at_once(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a lost pipe is opened over both connections at once, and so refused over one, both bindings come up again."""
     async with both(LARGE, SMALL, style=style) as each:

@@ -277,8 +277,10 @@ class Bindings:
         try:
             check_answer(word)
         except RedpollError as error:
-            if binding is not None:
-                self._down(binding, connection, error)
+            carrier = None if binding is None else binding.connection
+            # The other wiring may see one connection where this one has two.
+            if carrier is not None and (carrier is connection or carrier.leads_where(connection)):
+                self._down(binding, carrier, error)
         return {}
 
     # Requests of other wirings

@@ -503,7 +503,7 @@ class Net:
             # Without the token, only names that are visible anyway are described.
             return encode(self.board.describe(everything=self._token is not None))
         if connection is None:
-            if name not in {"lost", "stray", "bye"}:
+            if name not in {"lost", "stray", "bye", "unwired"}:
                 message.refuse("say hello first")
             return None
         if name == "lost":
@@ -546,10 +546,13 @@ class Net:
             self.directory.unlinked(peer.identity, error)
 
     def gone(self, connection: NetConnection, error: RedpollError, *, final: bool) -> None:
-        """Handle the loss of a connection."""
+        """Handle the loss of a connection; the other end may still have one, and is told that what it requested is lost."""
         if self.connections.get(connection.peer) is connection:
             del self.connections[connection.peer]
         connection.lose(error, final=final)
+        if not final and is_linked(connection.peer):
+            for exchange, queue in connection.subscriptions:
+                connection.tell({"word": "unwired", "exchange": exchange, "queue": queue, **refusal(error)})
 
     def say_bye(self) -> None:
         """Tell all other ends that this wiring closes for good."""
