@@ -12,6 +12,7 @@ from redpoll.errors import Closed, ProtocolError, RedpollError, UnknownName, Wir
 from redpoll.wiring import Binding, Limits, Style, bindings
 from redpoll.wiring.connection import Connection
 from redpoll.wiring.directory import Directory
+from redpoll.wiring.network import NetConnection
 from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
@@ -332,6 +333,34 @@ async def test_bound_again_while_messages_wait_at_the_exchange() -> None:
         await exchange.send(b"3")
         assert await get(queues[0], 1) == await get(queues[1], 1) == [b"3"]
         await until(lambda: [queue.stats.pipes for queue in queues] == [1, 1])
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_deleted_while_it_is_bound(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that is deleted, and made again, before its wiring knows that it was bound, is bound again."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL, style=style)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        request = NetConnection.request
+        answered, go_on = asyncio.Event(), asyncio.Event()
+
+        async def late(self: NetConnection, word: dict[str, Any], timeout: float | None = None) -> Any:
+            answer = await request(self, word, timeout)
+            if word["word"] == "bind":
+                answered.set()
+                await go_on.wait()
+            return answer
+
+        monkeypatch.setattr(NetConnection, "request", late)
+        binding = asyncio.ensure_future(b.bind("E", "Q"))
+        await asyncio.wait_for(answered.wait(), PATIENCE)
+        await queue.delete()
+        await until(lambda: not exchange.stats.pipes)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        go_on.set()
+        await binding
+        await exchange.send(b"x")
+        assert await get(queue, 1) == [b"x"]
 
 
 async def test_cancelled() -> None:

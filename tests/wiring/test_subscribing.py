@@ -472,3 +472,35 @@ async def test_ends_while_it_is_opened_again(ends: str) -> None:
             await opening
         assert [word["word"] for word in second.words] == ["open", "end"]
         assert not exchange.pipes
+
+
+async def test_another_queue_opens_a_lost_pipe() -> None:
+    """Messages that wait in a lost pipe are for the queues that had it, and not for one that is bound after them."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = far(wiring), far(wiring)
+        await attach(Subscription(exchange, "Q"), first, None)
+        (pipe,) = exchange.pipes
+        first.lose(PeerLost(None, ""), final=False)
+        await exchange.send(b"Q's alone")
+        exchange.stage_out()
+        await attach(Subscription(exchange, "R"), second, None, pipe)
+        assert numbers(second) == (0, 1, 0)
+
+
+async def test_unbound_while_it_is_lost() -> None:
+    """A queue that leaves a pipe while that is lost is taken out of it when it is opened again for others."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = far(wiring), far(wiring)
+        left, stays = Subscription(exchange, "Q"), Subscription(exchange, "R")
+        for each in (left, stays):
+            await attach(each, first, None)
+        (pipe,) = exchange.pipes
+        first.lose(PeerLost(None, ""), final=False)
+        await exchange.send(b"both")
+        exchange.stage_out()
+        leave(left)
+        await attach(stays, second, None)
+        close = {"word": "close", "pipe": pipe.number, "queue": "Q", "at": 1}
+        assert [word for word in second.words if word["word"] == "close"] == [close]

@@ -35,6 +35,8 @@ class Binding:
         self.ended = False
         #: The task that establishes it; None while it is up.
         self.task: asyncio.Task[None] | None = None
+        #: Why it was lost while it was being established; None if it was not.
+        self.undone: RedpollError | None = None
         #: Set when a retry may succeed.
         self.retry_now = asyncio.Event()
         #: Calls that wait for the end of the next attempt.
@@ -59,6 +61,11 @@ class Binding:
     async def unbind(self) -> None:
         """End it: earlier messages still arrive, later ones do not. Does nothing if it has ended."""
         await self._unbind(self)
+
+    def attempt(self) -> None:
+        """Note that an attempt to establish it begins."""
+        self.retry_now.clear()
+        self.undone = None
 
     def wired(self, connection: Connection) -> None:
         """Note that it is up."""

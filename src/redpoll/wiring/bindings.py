@@ -194,7 +194,7 @@ class Bindings:
         pause = FIRST_PAUSE
         try:
             while not binding.ended:
-                binding.retry_now.clear()
+                binding.attempt()
                 await self._turns.wait()
                 try:
                     connection = await self._wire(binding)
@@ -203,10 +203,11 @@ class Bindings:
                     if binding.state == "lost":
                         self._board.events.tell("pipe_lost", binding, error)
                 else:
-                    if connection.up:
+                    if connection.up and binding.undone is None:
                         binding.wired(connection)
                         self._board.events.tell("pipe_up", binding)
                         return
+                    binding.last_error = binding.undone or binding.last_error
                 finally:
                     binding.attempts.wake_all()
                 try:
@@ -266,10 +267,17 @@ class Bindings:
         if binding.task is None and not self._closed:
             self._begin(binding)
 
+    def _undo(self, binding: Binding, connection: Connection | None, error: RedpollError) -> None:
+        """Mark a binding as lost over a connection; one that is being established is not up when that is done."""
+        if binding.connection is None:
+            binding.undone = error
+        elif connection is not None:
+            self._down(binding, connection, error)
+
     def _unwired(self, kind: Kind, exchange: str, queue: str) -> None:
         binding = self.bindings.get((exchange, queue))
-        if binding is not None and binding.connection is not None:
-            self._down(binding, binding.connection, UnknownName(kind, getattr(binding, kind)))
+        if binding is not None:
+            self._undo(binding, binding.connection, UnknownName(kind, getattr(binding, kind)))
 
     def _told(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Retry a binding: the owner of its exchange has lost the other wiring's queue."""
@@ -277,10 +285,11 @@ class Bindings:
         try:
             check_answer(word)
         except RedpollError as error:
-            carrier = None if binding is None else binding.connection
-            # The other wiring may see one connection where this one has two.
-            if carrier is not None and (carrier is connection or carrier.leads_where(connection)):
-                self._down(binding, carrier, error)
+            if binding is not None:
+                carrier = binding.connection
+                # The other wiring may see one connection where this one has two.
+                same = carrier is not None and carrier.leads_where(connection)
+                self._undo(binding, carrier if same else connection, error)
         return {}
 
     # Requests of other wirings

@@ -115,6 +115,7 @@ class Pipe(Sender):
         opened: True once the other end has opened it.
         subscriptions: Its queues by name, each with the subscriptions of all bindings that have it.
         ending: True while it only sends waiting messages.
+        untold: Queues that left while it was lost, with the number behind the last message for each.
     """
 
     def __init__(self, key: tuple[_Exchange, str], carrier: Connection) -> None:
@@ -127,6 +128,7 @@ class Pipe(Sender):
         self.opened = False
         self.subscriptions: dict[str, list[Subscription]] = {}
         self.ending = False
+        self.untold: dict[str, int] = {}
         #: Subscriptions for which it is being opened.
         self.opening: list[Subscription] = []
         #: Name of the queue that left last.

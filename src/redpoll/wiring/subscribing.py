@@ -41,8 +41,8 @@ async def attach(
     exchange = subscription.exchange
     exchange.stage_out()
     pipe = pipe or _pipe_to(subscription, connection)
-    # Messages that wait in a pipe without an other end are for the next one to open it.
-    at = pipe.next if pipe.connection is connection else pipe.sent
+    # Messages that wait in a pipe without an other end are for the next one to open it for the same queue.
+    at = pipe.sent if pipe.connection is not connection and subscription.queue in pipe.subscriptions else pipe.next
     word: dict[str, Any] = {
         "word": "open",
         "pipe": pipe.number,
@@ -97,6 +97,10 @@ async def attach(
         exchange.count_unconfirmed(pipe.open(window, expected if known else None, taken if known else None))
         if pipe.sent > word["first"] or known:
             connection.send_data(pipe, pipe.sent)
+        for queue, end in pipe.untold.items():
+            if not pipe.leads_to(queue):
+                connection.tell({"word": "close", "pipe": pipe.number, "queue": queue, "at": end})
+        pipe.untold.clear()
     pipe.pump()
     exchange.pipe_changed()
     return connection
@@ -192,6 +196,8 @@ def leave(subscription: Subscription) -> None:
         return
     if connection is not None and connection.up:
         connection.tell({"word": "close", "pipe": pipe.number, "queue": subscription.queue, "at": pipe.next})
+    else:
+        pipe.untold[subscription.queue] = pipe.next
     if not pipe.subscriptions and not pipe.opening:
         pipe.exchange.remove(pipe)
 
