@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -77,10 +76,11 @@ def test_get_nowait_gives_what_is_there() -> None:
             each.result(PATIENCE)
 
 
-def _get_and_end(node: QueueNode[Any], sent: Future[None]) -> None:
-    """Get a message in a thread, and wait for what comes of its end."""
-    in_thread(lambda: node.get(timeout=PATIENCE).data).result(PATIENCE)
-    sent.exception(PATIENCE)
+def _get_and_end(node: QueueNode[Any]) -> None:
+    """Get a message in a thread, and wait for its end: it warns after the sender has been told."""
+    thread = threading.Thread(target=node.get, kwargs={"timeout": PATIENCE})
+    thread.start()
+    thread.join(PATIENCE)
 
 
 def test_a_thread_that_ends_abandons() -> None:
@@ -88,8 +88,8 @@ def test_a_thread_that_ends_abandons() -> None:
     with make() as node, make() as sender:
         sent = sender.send(to(node))
         with pytest.warns(RuntimeWarning, match="refused as Abandoned"):
-            _get_and_end(node, sent)
-        assert isinstance(sent.exception(), Abandoned)
+            _get_and_end(node)
+        assert isinstance(sent.exception(PATIENCE), Abandoned)
 
 
 def test_a_stop_abandons() -> None:
