@@ -184,13 +184,17 @@ class AmqpMember(EngineBase, Lacking):
             raise
         return self
 
-    async def _drain(self, seconds: float | None) -> None:
+    def _stop_all(self) -> None:
+        """End all consumers, takes and subscriptions."""
         for subscription in list(self._subscriptions):
             subscription.stop()
         for task in list(self._takes):
             task.cancel()
         for consumer in list(self._consumers):
             consumer.stop(None)
+
+    async def _drain(self, seconds: float | None) -> None:
+        self._stop_all()
         if self.parts.open and seconds != 0:
             drained: asyncio.Future[None] = self.loop.create_future()
             self.parts.drained = lambda: resolve(drained)
@@ -202,6 +206,8 @@ class AmqpMember(EngineBase, Lacking):
     async def _end(self) -> None:
         """Give all tasks back, settle everything, disconnect."""
         error = Closed("bus")
+        # Those that began while it drained.
+        self._stop_all()
         for delivery in list(self.parts.open):
             if isinstance(delivery, AmqpDelivery):
                 delivery.abandon()

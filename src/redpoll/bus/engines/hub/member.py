@@ -196,11 +196,15 @@ class HubMember(Receiving):
             raise
         return self
 
-    async def _drain(self, seconds: float | None) -> None:
+    def _stop_all(self) -> None:
+        """End all consumers and subscriptions."""
         for subscription in list(self._subscriptions.values()):
             subscription.stop()
         for consumer in list(self._consumers.values()):
             consumer.stop()
+
+    async def _drain(self, seconds: float | None) -> None:
+        self._stop_all()
         if seconds != 0 and self._open_deliveries():
             self._drained = self.loop.create_future()
             with suppress(TimeoutError):
@@ -242,6 +246,8 @@ class HubMember(Receiving):
                 self.status.change(EngineState.CLOSED)
 
     def _settle_all(self) -> None:
+        # Those that began while it drained.
+        self._stop_all()
         self.closed = True
         self._unreadable.close()
         if self._timer is not None:

@@ -102,11 +102,16 @@ class MemoryEngine(Member):
         self.status.change(EngineState.READY)
         return self
 
+    def _stop_all(self) -> None:
+        """End all consumers and subscriptions."""
+        # Copies: another thread may end a task of a closed consumer, and the consumer with it.
+        for subscription in list(self.peer.subscriptions):
+            subscription.owner.stop()
+        for consumer in list(self.peer.consumers.values()):
+            consumer.owner.stop()
+
     async def _drain(self, seconds: float | None) -> None:
-        owners = [each.owner for each in self.peer.subscriptions]
-        owners += [each.owner for each in self.peer.consumers.values()]
-        for owner in owners:
-            owner.stop()
+        self._stop_all()
         self.flush_all()
         if not self.peer.held or seconds == 0:
             return
@@ -125,8 +130,10 @@ class MemoryEngine(Member):
         refusal = self.refusal()
         if refusal is not None:
             return
+        # Those that began while it drained.
+        self._stop_all()
         room, peer = self.room, self.peer
-        held = [each for consumer in peer.consumers.values() for each in consumer.owner.deliveries.values()]
+        held = [each for consumer in tuple(peer.consumers.values()) for each in consumer.owner.deliveries.values()]
         watchers: list[Watcher] = []
         with self.turn() as (broker, now):
             room.observers = [each for each in room.observers if each[0] is not self]

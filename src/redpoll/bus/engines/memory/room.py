@@ -435,11 +435,14 @@ class Member(EngineBase):
 
     def arm(self) -> None:
         """Set the timer for the broker's next deadline."""
+        if self.closed:
+            # Another one looks after it.
+            return
         room = self.room
         with room.guard:
             room.timers.earlier = False
             deadline = room.broker.deadline
-        if deadline is None or deadline >= self._armed or self.closed:
+        if deadline is None or deadline >= self._armed:
             return
         self.disarm()
         self._armed = deadline

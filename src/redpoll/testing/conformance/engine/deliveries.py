@@ -352,6 +352,9 @@ async def closing(place: Place) -> None:
     closing = asyncio.ensure_future(engine.close(drain=2.0))
     await place.calm()
     assert await taken.deliveries[0].ack(result("in time"))
+    late = asyncio.ensure_future(engine.take(await place.queue(other, "late"), None))
+    events_too = await engine.subscribe([place.name("x")])
+    iterated_too = await engine.consume(empty, credit=0)
     await place.calm()
     assert not closing.done()
     await place.wait(2.1)
@@ -363,9 +366,9 @@ async def closing(place: Place) -> None:
     assert taken.deliveries[1].lost
     assert listener.heard == ["lost"]
     assert not await taken.deliveries[1].ack()
-    for awaitable in (waiting, taking, engine.publish(pack(1), queue=queue), engine.inspect(queue)):
+    for awaitable in (waiting, taking, late, engine.publish(pack(1), queue=queue), engine.inspect(queue)):
         await fails(awaitable, Closed)
-    for iterator in (iterated, events):
+    for iterator in (iterated, events, iterated_too, events_too):
         await fails(anext(iterator), StopAsyncIteration)
     delivery = await other.take(queue)
     assert (unpack(delivery.envelope), delivery.attempt) == (1, attempt(other, 2))
