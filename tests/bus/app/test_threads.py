@@ -74,6 +74,7 @@ def working() -> Iterator[None]:
 def test_threads_wait_for_what_is_awaited_elsewhere() -> None:
     """Tasks, calls, chains and results are waited for in any thread, by one connection, with types and middleware."""
     found: list[int] = []
+    NOTING.names.clear()
     with working(), app:
         handle = app.wait(double.submit(2))
         assert app.wait(handle.result(timeout=10)) == 4
