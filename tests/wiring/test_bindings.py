@@ -325,6 +325,8 @@ async def test_bound_again_while_messages_wait_at_the_exchange() -> None:
         await a.unbind("E", "Q")
         await exchange.send(b"R's alone")
         await a.bind("E", "Q")
+        # There are two pipes now: another binding joins the one that its queue has.
+        await b.bind("E", "R")
         await exchange.send(b"2")
         assert exchange.stats.waiting
         left, stayed = await asyncio.gather(get(queues[0], 21), get(queues[1], 22))

@@ -78,7 +78,7 @@ async def attach(
             if answer.get("lost"):
                 found.carrier.give_up(PeerLost(found.carrier.place, "it has a pipe no more"))
             else:
-                connection, found = found.carrier, None
+                connection = found.carrier
         return await attach(subscription, connection, timeout, found, again=True)
     pipe.opening.remove(subscription)
     _joined(subscription, pipe)
