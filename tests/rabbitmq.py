@@ -140,6 +140,12 @@ class Broker:
         self._limits.setdefault(name, self.server.evaluate(f"application:get_env(rabbit, {name}, 0)"))
         self.server.evaluate(f"application:set_env(rabbit, {name}, {value})")
 
+    def limit_queues(self, number: int) -> None:
+        """Let the virtual host have so many queues at most."""
+        self.server.evaluate(
+            f'rabbit_vhost_limit:set(<<"{self._name}">>, [{{<<"max-queues">>, {number}}}], <<"tests">>)'
+        )
+
     def block(self, blocked: bool = True) -> None:
         """Raise the alarm for memory, at which the servers read no more from whoever publishes, or end it."""
         self._blocked = blocked

@@ -15,10 +15,19 @@ from redpoll.bus import Bus, Envelope, Outcome, OutcomeKind, Payloads, QueueSpec
 from redpoll.bus.engines.amqp.engine import AmqpEngine
 from redpoll.bus.engines.amqp.link import Channel, Rejected
 from redpoll.bus.engines.amqp.publishing import Sending
-from redpoll.bus.engines.amqp.session import Entity
+from redpoll.bus.engines.amqp.session import Entity, Session
+from redpoll.bus.engines.amqp.topology import newest
 from redpoll.bus.engines.amqp.wire import Properties
 from redpoll.bus.state import EngineState
-from redpoll.errors import DialFailed, NotAuthorized, NotConfirmed, QueueEmpty, SpecConflict, Unsupported
+from redpoll.errors import (
+    DialFailed,
+    NotAuthorized,
+    NotConfirmed,
+    ProtocolError,
+    QueueEmpty,
+    SpecConflict,
+    Unsupported,
+)
 from redpoll.testing.certificates import Certificates
 from redpoll.testing.conformance import Recorder
 from tests.bus.engines.amqp.support import elapse
@@ -387,6 +396,40 @@ async def test_a_channel_that_is_left_ends_its_own_messages_alone(rabbitmq: Brok
         publisher._confirmed(publisher._offset, 2, False, True)
         await again
         await renewing
+
+
+async def test_a_queue_that_is_not_secured(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal of the queue behind a new one is an error, unless that name is not allowed; a closed link is another try."""
+    url = rabbitmq.user("maker", rabbitmq.url)
+    ask, closed = Session.ask, False
+
+    async def close(session: Session, name: str, *arguments: Any) -> Any:
+        nonlocal closed
+        if not closed and name == "queue.declare" and arguments[1].startswith("redpoll.newest."):
+            closed = True
+            raise Rejected(320, "CONNECTION_FORCED - test")
+        return await ask(session, name, *arguments)
+
+    async with redpoll.connect(url) as bus:
+        with monkeypatch.context() as context:
+            context.setattr(Session, "ask", close)
+            await bus.queues.declare("first")
+        assert closed
+        # The new one and its dead letters are all that there may be.
+        rabbitmq.limit_queues(len(rabbitmq.queues()) + 2)
+        with pytest.raises(ProtocolError, match=r"'redpoll\.newest\..*queue limit"):
+            await bus.queues.declare("second")
+        rabbitmq.permit("maker", configure="^(?!redpoll[.]newest[.]).*")
+        await bus.queues.declare("second")
+
+
+async def test_the_queue_behind_a_new_one_expires(rabbitmq: Broker) -> None:
+    """A queue that was made behind a new one, and left by a program that was killed, ends by itself."""
+    left = newest("left")
+    assert left.arguments["x-expires"] == 60_000
+    async with redpoll.connect(rabbitmq.url) as bus:
+        await engine_of(bus).session.declare_queue(left._replace(arguments={**left.arguments, "x-expires": 2_000}))
+        await until(lambda: left.name not in rabbitmq.queues(), "the end of the queue")
 
 
 async def test_who_may_not_configure_locks_sees_them(rabbitmq: Broker) -> None:

@@ -627,11 +627,20 @@ class Session:
 
         RabbitMQ notes that one is there as it makes the next one, or up to a second later. Killed before that it has lost the
         messages of the last one, confirmed or not, and never serves it again.
+
+        Raises:
+            Rejected: The server refuses the next one, but for its name, which may not be allowed.
+            Broken: The link was lost, or an operator closed it.
         """
         declaration = newest(uuid.uuid4().hex)
-        with suppress(Rejected):  # such names are not allowed
+        try:
             await self.declare_queue(declaration)
             await self.ask("queue.delete", 0, declaration.name, 0)
+        except Rejected as error:
+            if error.code == 320:
+                raise Broken(error.text) from error
+            if error.code != 403:
+                raise
 
 
 def _log_defect(runner: asyncio.Task[None]) -> None:
