@@ -432,6 +432,35 @@ async def test_the_queue_behind_a_new_one_expires(rabbitmq: Broker) -> None:
         await until(lambda: left.name not in rabbitmq.queues(), "the end of the queue")
 
 
+async def test_steps_of_delays_are_asked_for(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of new steps of delays the first alone is asked for, which closes a channel; they are secured, and those known not."""
+    asked: list[bool] = []
+    secured: list[Session] = []
+    has_queue, secure_queues = Session.has_queue, Session.secure_queues
+
+    async def ask(session: Session, queue: str) -> bool:
+        asked.append(await has_queue(session, queue))
+        return asked[-1]
+
+    async def secure(session: Session) -> None:
+        secured.append(session)
+        await secure_queues(session)
+
+    async with redpoll.connect(rabbitmq.url) as bus, redpoll.connect(rabbitmq.url) as other:
+        await bus.queues.declare("q")
+        monkeypatch.setattr(Session, "has_queue", ask)
+        monkeypatch.setattr(Session, "secure_queues", secure)
+        await bus.tasks.submit(1, queue="q", delay=0.7, no_reply=True)
+        assert (asked, len(secured)) == ([False], 1)
+        await other.tasks.submit(2, queue="q", delay=0.7, no_reply=True)
+        assert (asked, len(secured)) == ([False, True, True, True], 1)
+        await other.tasks.submit(3, queue="q", delay=2.3, no_reply=True)
+        assert (asked, len(secured)) == ([False, True, True, True, False], 2)
+        for _ in range(3):
+            async with bus.tasks.next("q") as task:
+                task.set_result(None)
+
+
 async def test_who_may_not_configure_locks_sees_them(rabbitmq: Broker) -> None:
     """A user without permission for the names of locks consumes, unless another program does so exclusively."""
     url = rabbitmq.user("reader", rabbitmq.url)

@@ -148,8 +148,10 @@ class EngineParts:
                 await session.declare_exchanges(tuple(t.delay_exchanges()))
                 self._delays_of = generation
             steps = [each for each in levels if each not in self._delays]
-            new = [each for each in steps if not await session.has_queue(t.delay_name(each))]
+            new = False
             for each in steps:
+                # Not asked behind a new one: each answer that there is none closes a channel.
+                new = new or not await session.has_queue(t.delay_name(each))
                 await session.declare_queue(t.delay_queue(each))
             if new:
                 await session.secure_queues()
