@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 import unittest
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -248,6 +249,10 @@ class Place:
         recorder = Recorder()
         await engine.consume(queue, credit=credit, sink=recorder.deliver, **options)
         return recorder
+
+    def time(self) -> float:
+        """Return the time in seconds, virtual where there is such."""
+        return time.monotonic() if self.clock is None else self.clock.time()
 
     async def wait(self, seconds: float) -> None:
         """Let time go by, virtual where there is such."""

@@ -146,12 +146,12 @@ async def batches(place: Place) -> None:
     async def take(batch: list[Notification]) -> None:
         sizes.append(len(batch))
 
-    async with receiver.notifications.listen(take, topics=[topic], batch=100, batch_timeout=1):
+    async with receiver.notifications.listen(take, topics=[topic], batch=100, batch_timeout=2):
         notifier = sender.notifier("p", topics=[topic])
         # At the same time: one after another may take longer than a batch waits.
         await asyncio.gather(*(notifier.info("e", number) for number in range(205)))
         await place.until(lambda: len(sizes) == 2)
-        await place.wait(1)
+        await place.wait(2)
         await place.until(lambda: len(sizes) == 3)
     assert sizes == [100, 100, 5]
 
