@@ -398,7 +398,7 @@ def test_one_error_for_all_workers(tmp_path: Path) -> None:
         assert "'missing'" in running.event()["message"]
         new.replace(path)
         # A worker that has not loaded the former file yet may still tell of that.
-        while "'nothing'" not in running.event()["message"]:
+        while "'nothing'" not in running.event().get("message", ""):
             pass
         running.end()
 
