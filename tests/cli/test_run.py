@@ -387,22 +387,6 @@ def test_what_cannot_be_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], m
         assert (done.returncode, b"is inside of one process" in done.stderr) == (2, True)
 
 
-def test_one_error_for_all_workers(tmp_path: Path) -> None:
-    """One of the workers tells why the app cannot be loaded, for all of them; and again, of a file that was changed."""
-    path, new = tmp_path / "broken.py", tmp_path / "new"
-    path.write_text("import missing\n")
-    new.write_text("import nothing\n")
-    done = run("run", "broken", "--workers", "3")
-    assert (done.returncode, done.stderr.count(b"cannot work"), done.stderr.count(b"Traceback")) == (2, 1, 1)
-    with started(tmp_path, "run", "broken", "--json", "--workers", "2", "--reload") as running:
-        assert "'missing'" in running.event()["message"]
-        new.replace(path)
-        # A worker that has not loaded the former file yet may still tell of that.
-        while "'nothing'" not in running.event().get("message", ""):
-            pass
-        running.end()
-
-
 def test_apps_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An app is named by its module, and by an attribute of that, also behind dots."""
     (tmp_path / "named_app.py").write_text(

@@ -14,14 +14,13 @@ import signal
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from redpoll import run
 from redpoll.bus import Requeue, Task
 from redpoll.bus.app import App, Middleware, Proceed, Work, Working
 from redpoll.cli.codes import ExitCode, code_of
-from redpoll.cli.run.shared import ENDED, READY, STARTING, TOLD, Options, Status, load
+from redpoll.cli.run.shared import ENDED, READY, STARTING, Options, Status, load
 from redpoll.cli.worker import Worker
 from redpoll.errors import RedpollError, TaskRejected, UsageError
 from redpoll.platforms import resident_bytes, signals
@@ -140,29 +139,17 @@ def main(text: str) -> int:
     plain = logging.Formatter(f"%(asctime)s %(levelname)s worker-{options.number} %(name)s: %(message)s")
     handler.setFormatter(_Json(options.number) if options.json else plain)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    loaded = False
     try:
         app = load(options.app)
         if options.url is not None:
             app.url = options.url
         if app.url.startswith("memory://"):
             raise UsageError(f"{app.url} is inside of one process", "redpoll hub --data DIR, and redpoll://127.0.0.1")
-        loaded = True
         return run(_work(app, options, Status(options.status)))
     except RedpollError as error:
-        if loaded or _is_first(Path(options.status).with_name(TOLD)):
-            cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
-            _log.error("worker %d cannot work: %s", options.number, error, exc_info=cause)
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
+        _log.error("worker %d cannot work: %s", options.number, error, exc_info=cause)
         return code_of(error)
-
-
-def _is_first(told: Path) -> bool:
-    """Return False if another worker has told already why the app cannot be loaded."""
-    try:
-        told.touch(exist_ok=False)
-    except OSError as error:
-        return not isinstance(error, FileExistsError)
-    return True
 
 
 async def _work(app: App, options: Options, status: Status) -> int:

@@ -14,15 +14,12 @@ from typing import Final, NamedTuple
 from redpoll.bus.app import App
 from redpoll.errors import UsageError
 
-__all__ = ["ENDED", "READY", "STARTING", "TOLD", "Options", "Status", "Told", "load"]
+__all__ = ["ENDED", "READY", "STARTING", "Options", "Status", "Told", "load"]
 
 STARTING: Final = 0
 READY: Final = 1
 #: It leaves by itself, after so many tasks or for its memory, and is to be replaced.
 ENDED: Final = 2
-
-#: File beside those of the workers: one of them has told why the app cannot be loaded.
-TOLD: Final = "told"
 
 #: State, running tasks, size of the text; and the bytes of all.
 _HEAD: Final = Struct("!BIH")

@@ -14,7 +14,7 @@ from typing import Any, Final
 from redpoll.cli.child import Program
 from redpoll.cli.codes import ExitCode
 from redpoll.cli.output import Output, counted
-from redpoll.cli.run.shared import ENDED, READY, TOLD, Options, Status
+from redpoll.cli.run.shared import ENDED, READY, Options, Status
 from redpoll.cli.run.watching import Notifier, Sources
 from redpoll.cli.runtime import Stop
 
@@ -187,8 +187,6 @@ class Supervisor:
     async def _run_one(self, worker: _Worker) -> int:
         """Run one process to its end; return its exit code, below 0 for a signal."""
         Status.create(worker.path)
-        if worker.again:
-            worker.path.with_name(TOLD).unlink(missing_ok=True)
         worker.again = False  # it starts with the files as they are now
         options = replace(self._options, number=worker.number, status=str(worker.path))
         program = Program("run", "redpoll.cli.run.child", options.dump(), prints=True)
