@@ -13,6 +13,7 @@ from redpoll.testing.certificates import Certificates
 from tests.interop.raw import Frame, raw_listener
 from tests.node.resuming import peers_of
 from tests.node.support import Inbox, elapse, make, raw_accepting, raw_dialling, until, within
+from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
 
@@ -182,3 +183,35 @@ async def test_mapped_ports_while_links_are_cut() -> None:
                     assert data in begun
                 else:
                     assert isinstance(error, NotConfirmed)
+
+
+async def test_certificates_tell_that_mapped_ports_are_of_one_node(redpoll_pki: Certificates) -> None:
+    """A node whose key is known is the same peer at its mapped port, also where it was dialled while its link was lost."""
+    here, there = Inbox(), Inbox()
+    options: dict[str, Any] = {"resume": 30.0, "timeout": None, "encryption": True}
+    options["tls"] = TLS(certificate=redpoll_pki.issue("node", names=["localhost", *HOSTS]))
+    async with (
+        make(here, identity=b"z" * 16, **options) as one,
+        make(there, identity=b"a" * 16, public_port=free_port(), **options) as two,
+        FaultProxy(one.address) as to_one,
+        FaultProxy(f"127.0.0.1:{two.listening[0].port}") as to_two,
+    ):
+        await within(two.send(Message(b"1", to_one.address)))
+        to_one.refuse()
+        to_one.cut()
+        await until(lambda: not (one.stats().connections or two.stats().connections), "the cut")
+        await within(one.send(Message(b"2", to_two.address)))
+        assert len(one.peers) == 1
+        # It is dialled again where it was reached: nothing listens at the port that it announces.
+        to_two.cut()
+        await until(lambda: one.stats().resumed == 2, "the next link")
+        to_two.refuse()
+        to_two.cut()
+        await until(lambda: not (one.stats().connections or two.stats().connections), "the other cut")
+        to_one.admit()
+        await within(two.send(Message(b"3", to_one.address)))
+        to_two.admit()
+        # The link that is up serves both: the other end would leave another one.
+        await within(one.send(Message(b"4", to_two.address)))
+        assert (here.begun, there.begun) == ([b"1", b"3"], [b"2", b"4"])
+        assert len(one.peers) == len(two.peers) == 1

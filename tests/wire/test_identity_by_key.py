@@ -136,6 +136,23 @@ def test_two_names_of_one_node(routes: Book, key: str, epoch: int, same: bool) -
     assert (peer is first, claim) == (same, Claim.PLAIN)
 
 
+@pytest.mark.parametrize(("epoch", "same"), [(7, True), (8, False), (None, False)])
+@pytest.mark.parametrize("checks_names", [True, False])
+def test_another_address_of_a_node_whose_link_is_lost(
+    routes: Book, epoch: int | None, same: bool, checks_names: bool
+) -> None:
+    """A node that is dialled at a new address is the lost peer with its key and run, which is there from now on."""
+    peer, _ = routes.accept(link(ONE), certificate=shown("a"))
+    lose(peer)
+    target = routes.known(ELSEWHERE)
+    found, claim = routes.identify(
+        Claimant(link(ONE, dialled=True, epoch=epoch), ELSEWHERE, target, "a", checks_names=checks_names)
+    )
+    assert (found, claim) == (peer if same else target, Claim.PLAIN)
+    assert routes.get(ELSEWHERE) is found
+    assert peer.address == (ELSEWHERE if same else THERE)
+
+
 def test_an_answer_is_for_the_certificate(routes: Book) -> None:
     """A peer that was forgotten is not found again in one that showed another certificate, or none."""
     peer = new_peer(THERE, ONE)

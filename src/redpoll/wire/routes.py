@@ -179,16 +179,24 @@ class Routes:
         for peer in self.of_identity(identity):
             if peer is target:
                 continue
-            # Linked by another name of the same node: the remote node sees one peer as well.
-            same = bool(peer.links) and claimant.is_run_of(peer)
+            # Another address of a node that is known by its key: the remote node sees one peer as well. A target that was
+            # linked may have messages in flight.
+            by_key = claimant.is_run_of(peer) and (
+                bool(peer.links) or (target.identity is None and peer.epoch is not None)
+            )
+            here = peer.address == target.address or self._is_at(peer, place, claimant)
+            same = by_key
             if not same and not claimant.checks_names:
-                same = peer.address == target.address or self._is_at(peer, place, claimant)
+                same = here
                 if same and not may_be(peer, key):
                     claim = Claim.CONFLICT if is_kept(peer) else claim
                     same = False
             if same:
                 # The peer dialled this node meanwhile, or is known by another name of its host.
                 self.replace(target, peer)
+                if not (peer.links or here):
+                    # It was reached at this address; at the one that it announces it may be out of reach.
+                    peer.address = target.address
                 return peer, Claim.PLAIN
         if is_target:
             return target, Claim.PLAIN
