@@ -73,6 +73,27 @@ async def test_a_damaged_outcome(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_damaged_outcome_of_a_predecessor(tmp_path: Path) -> None:
+    """A task does not begin without the outcome that it comes after: it is given up, with the file that is damaged."""
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        last = await bus.tasks.chain("x", "q").then("y", "r").submit()
+        async with bus.tasks.worker(lambda task: task.data * 100_000, queue="q"):
+            async with asyncio.timeout(PATIENCE):
+                while not (await bus.queues.inspect("r")).ready:
+                    await asyncio.sleep(0.01)
+    file = tmp_path / "hub" / "hub.bodies"
+    file.write_bytes(bytes(file.stat().st_size))
+    begun: list[object] = []
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        async with bus.tasks.worker(begun.append, queue="r"):
+            with pytest.raises(DeadLettered, match=r"hub\.bodies at byte 0 is not there"):
+                await bus.tasks.handle(last.id, queue="r").result(timeout=PATIENCE)
+            assert not begun
+            await bus.tasks.run("z", queue="r", timeout=PATIENCE)
+            assert len(begun) == 1
+
+
+@pytest.mark.asyncio
 async def test_what_cannot_be(tmp_path: Path) -> None:
     """A folder is one hub's, a hub is started once, and nobody listens off loopback without encryption."""
     async with Hub(tmp_path / "hub", port=0) as hub:

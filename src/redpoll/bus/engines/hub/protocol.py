@@ -32,7 +32,7 @@
 | REPLY | request, value | it is done, as surely as WELCOME said |
 | FAILED | request, error | it is not; of request 0: the hub does not know the client, or no more |
 | DELIVER | consumer, token, id, attempt, left, payload | a task |
-| INPUTS | consumer, token, outcomes | for the task that comes next: ids, outcomes, payloads, details; or some |
+| INPUTS | consumer, token, outcomes | for the task that comes next: ids, outcomes, payloads (empty: it cannot be read), details; or some |
 | OUTCOME | watcher, outcome, payload, detail | |
 | PROGRESSED | watcher, payload | |
 | CANCELLED | consumer, token, reason | the work is not wanted |

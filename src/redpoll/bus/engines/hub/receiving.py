@@ -124,6 +124,8 @@ class Receiving(EngineBase, Asking):
             return
         try:
             for task, kind, payload, detail in outcomes:
+                if payload == b"":
+                    raise DecodeError("the hub", detail)
                 envelope = None if payload is None else decode(payload)
                 given.append((task_id(self.store, p.id_number(task)), Outcome(KINDS[kind], envelope, detail)))
         except DecodeError as error:

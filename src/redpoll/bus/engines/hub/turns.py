@@ -249,8 +249,14 @@ class Turns:
         for number, found in part:
             ended = found
             if isinstance(found, out.Brief):
-                with suppress(RedpollError):  # the hub ends
+                try:
                     ended = await self.store.outcome(number)
+                except RedpollError as error:
+                    if error.__cause__ is None:
+                        return  # the hub ends: the task, which comes behind, is not given out
+                    # It is damaged: an empty payload has the client give the task up.
+                    inputs.append([p.id_bytes(number), int(OutcomeKind.LOST), b"", str(error)])
+                    continue
             # Without an outcome the task was ended meanwhile.
             known = ended if isinstance(ended, out.Ended) else None
             kind = OutcomeKind.LOST if known is None else known.kind
