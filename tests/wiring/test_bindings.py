@@ -13,6 +13,7 @@ from redpoll.wiring import Binding, Limits, Style, bindings
 from redpoll.wiring.connection import Connection
 from redpoll.wiring.directory import Directory
 from redpoll.wiring.network import NetConnection
+from redpoll.wiring.protocol import refusal
 from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
@@ -363,6 +364,56 @@ async def test_deleted_while_it_is_bound(style: Style, monkeypatch: pytest.Monke
         await binding
         await exchange.send(b"x")
         assert await get(queue, 1) == [b"x"]
+
+
+async def test_bound_while_another_unbinds() -> None:
+    """A binding is up also if another one's pipe to the queue ends while it is being established."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        for _ in range(3):
+            await a.bind("E", "Q")
+            binding, _none = await asyncio.gather(b.bind("E", "Q", wait=0), a.unbind("E", "Q"))
+            assert binding.state == "up"
+            await exchange.send(b"x")
+            assert await get(queue, 1) == [b"x"]
+            await binding.unbind()
+            await until(lambda: not exchange.stats.pipes)
+
+
+@pytest.mark.parametrize("by", ["owner", "stranger"])
+async def test_told_while_it_is_bound(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the exchange's owner says that a binding is lost that is being made, it keeps none; others are not believed."""
+    async with (
+        directory() as names,
+        Wiring(names.address) as owner,
+        Wiring(names.address) as stranger,
+        Wiring(names.address) as binder,
+    ):
+        exchange = await owner.create_exchange("E", scope=GLOBAL)
+        queue = await binder.create_queue("Q", scope=GLOBAL)
+        await stranger.create_exchange("F", scope=GLOBAL)
+        await binder.bind("F", "Q")
+        request = NetConnection.request
+        teller = owner if by == "owner" else stranger
+
+        async def late(self: NetConnection, word: dict[str, Any], timeout: float | None = None) -> Any:
+            answer = await request(self, word, timeout)
+            if word["word"] == "bind":
+                (connection,) = (each for each in teller._net.connections.values() if each.identity == binder.identity)
+                word = {"word": "unwired", "exchange": "E", "queue": "Q", **refusal(WiringError("gone"))}
+                await request(connection, word)
+            return answer
+
+        monkeypatch.setattr(NetConnection, "request", late)
+        if by == "owner":
+            with pytest.raises(WiringError, match="gone"):
+                await binder.bind("E", "Q", wait=0)
+            await until(lambda: not exchange.stats.pipes)
+        else:
+            assert (await binder.bind("E", "Q", wait=0)).state == "up"
+            await exchange.send(b"x")
+            assert await get(queue, 1) == [b"x"]
 
 
 async def test_cancelled() -> None:

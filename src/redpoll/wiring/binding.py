@@ -37,6 +37,8 @@ class Binding:
         self.task: asyncio.Task[None] | None = None
         #: Why it was lost while it was being established; None if it was not.
         self.undone: RedpollError | None = None
+        #: The connection over which the owner of the exchange is asked to establish it; None if this wiring is that.
+        self.asked: Connection | None = None
         #: Set when a retry may succeed.
         self.retry_now = asyncio.Event()
         #: Calls that wait for the end of the next attempt.
@@ -65,7 +67,7 @@ class Binding:
     def attempt(self) -> None:
         """Note that an attempt to establish it begins."""
         self.retry_now.clear()
-        self.undone = None
+        self.undone = self.asked = None
 
     def wired(self, connection: Connection) -> None:
         """Note that it is up."""

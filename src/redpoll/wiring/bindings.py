@@ -57,6 +57,7 @@ class Bindings:
         self._turns = Turns(board.loop, AT_A_TIME)
         board.lost = self._connection_lost
         board.unwired = self._unwired
+        board.opened = self._opened
         board.words.update({"bind": self._asked, "unbind": self._asked_to_end, "unwired": self._told})
 
     # For the wiring
@@ -208,6 +209,9 @@ class Bindings:
                         self._board.events.tell("pipe_up", binding)
                         return
                     binding.last_error = binding.undone or binding.last_error
+                    if binding.subscription is None and connection.up:
+                        # The owner may have it nevertheless, and nobody could end it there.
+                        connection.tell({"word": "unbind", "exchange": binding.exchange, "queue": binding.queue})
                 finally:
                     binding.attempts.wake_all()
                 try:
@@ -239,6 +243,7 @@ class Bindings:
         board.expected[key] += 1
         try:
             async with connection.turn:
+                binding.asked = connection
                 answer = await connection.request({"word": "bind", **names, **here}, _PATIENCE)
             binding.queue_owner = field(answer, "owner", bytes) if queue is None else None
         except BaseException as error:
@@ -279,17 +284,26 @@ class Bindings:
         if binding is not None:
             self._undo(binding, binding.connection, UnknownName(kind, getattr(binding, kind)))
 
+    def _opened(self, exchange: str, queue: str) -> None:
+        """Note that a queue of this wiring has the pipe that is being established: what was lost is an earlier one."""
+        binding = self.bindings.get((exchange, queue))
+        if binding is not None:
+            binding.undone = None
+
     def _told(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Retry a binding: the owner of its exchange has lost the other wiring's queue."""
         binding = self.bindings.get((field(word, "exchange", str), field(word, "queue", str)))
         try:
             check_answer(word)
         except RedpollError as error:
-            if binding is not None:
-                carrier = binding.connection
-                # The other wiring may see one connection where this one has two.
-                same = carrier is not None and carrier.leads_where(connection)
-                self._undo(binding, carrier if same else connection, error)
+            carrier = None if binding is None else binding.connection or binding.asked
+            # The other wiring may see one connection where this one has two.
+            if (
+                binding is not None
+                and carrier is not None
+                and (carrier is connection or carrier.leads_where(connection))
+            ):
+                self._undo(binding, carrier, error)
         return {}
 
     # Requests of other wirings

@@ -72,6 +72,8 @@ class Board:
         self.lost: Callable[[Connection, RedpollError, bool], object]
         #: Called with "exchange" or "queue" when that end of a pipe was deleted, and the names of both.
         self.unwired: Callable[[Kind, str, str], object]
+        #: Called with the names of an exchange and a queue of this wiring when a pipe is opened between them.
+        self.opened: Callable[[str, str], object]
         #: Returns the identity of a name's owner as others see it; None if it is not known.
         self.owner: Callable[[Kind, str], Awaitable[bytes | None]]
         #: Handlers of words, by name: functions of connection and word.

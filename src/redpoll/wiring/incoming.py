@@ -109,6 +109,7 @@ class _Board(Protocol):
     loop: asyncio.AbstractEventLoop
     queues: dict[str, Queue]
     unwired: Callable[[Kind, str, str], object]
+    opened: Callable[[str, str], object]
 
     def visible_queue(self, connection: Connection, name: str, exchange: str) -> Queue: ...
     async def check_heir(self, connection: Connection, kind: Kind, name: str, *, live: bool) -> None: ...
@@ -198,6 +199,7 @@ class IncomingPipes:
             if restarted is not None or missed:
                 source.miss(missed + (restarted or 0), restarted=restarted is not None)
             pipe.advance()
+        self._board.opened(exchange, queue.name)
         limits = pipe.limits
         answer: Answer = {"messages": limits.messages, "bytes": limits.bytes}
         if again:
