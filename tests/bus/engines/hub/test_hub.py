@@ -79,7 +79,7 @@ async def test_a_damaged_outcome_of_a_predecessor(tmp_path: Path) -> None:
         last = await bus.tasks.chain("x", "q").then("y", "r").submit()
         async with bus.tasks.worker(lambda task: task.data * 100_000, queue="q"):
             async with asyncio.timeout(PATIENCE):
-                while not (await bus.queues.inspect("r")).ready:
+                while not (await bus.queues.inspect("r")).ready:  # noqa: ASYNC110  # the hub is asked
                     await asyncio.sleep(0.01)
     file = tmp_path / "hub" / "hub.bodies"
     file.write_bytes(bytes(file.stat().st_size))

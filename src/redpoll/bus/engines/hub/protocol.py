@@ -32,7 +32,7 @@
 | REPLY | request, value | it is done, as surely as WELCOME said |
 | FAILED | request, error | it is not; of request 0: the hub does not know the client, or no more |
 | DELIVER | consumer, token, id, attempt, left, payload | a task |
-| INPUTS | consumer, token, outcomes | for the task that comes next: ids, outcomes, payloads (empty: it cannot be read), details; or some |
+| INPUTS | consumer, token, outcomes | for the task that comes next: ids, outcomes, payloads, details; or some |
 | OUTCOME | watcher, outcome, payload, detail | |
 | PROGRESSED | watcher, payload | |
 | CANCELLED | consumer, token, reason | the work is not wanted |
@@ -43,7 +43,8 @@
 | STALLED | name, question | by the link of ALIVE: the client takes nothing over, what has it begun? |
 
 A payload is an encoded envelope, which the hub does not decode; an id has 16 bytes. A request is answered once; 0 wants no
-answer. A publish always has a number, which no other one that waits for room has.
+answer. A publish always has a number, which no other one that waits for room has. An empty payload of INPUTS stands for one
+that cannot be read, for the reason in its details: the task is given up.
 """
 
 from __future__ import annotations

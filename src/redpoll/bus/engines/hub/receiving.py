@@ -125,7 +125,8 @@ class Receiving(EngineBase, Asking):
         try:
             for task, kind, payload, detail in outcomes:
                 if payload == b"":
-                    raise DecodeError("the hub", detail)
+                    self._inputs[token] = DecodeError("the hub", detail)
+                    return
                 envelope = None if payload is None else decode(payload)
                 given.append((task_id(self.store, p.id_number(task)), Outcome(KINDS[kind], envelope, detail)))
         except DecodeError as error:
