@@ -488,19 +488,24 @@ async def test_another_queue_opens_a_lost_pipe() -> None:
         assert numbers(second) == (0, 1, 0)
 
 
-async def test_unbound_while_it_is_lost() -> None:
-    """A queue that leaves a pipe while that is lost is taken out of it when it is opened again for others."""
+@pytest.mark.parametrize("first", ["unbound", "opened for another"])
+async def test_unbound_while_it_is_lost(first: str) -> None:
+    """A queue that leaves a pipe while that is lost, or opened for others alone, is taken out of it."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        first, second = far(wiring), far(wiring)
+        former, later = far(wiring), far(wiring)
         left, stays = Subscription(exchange, "Q"), Subscription(exchange, "R")
         for each in (left, stays):
-            await attach(each, first, None)
+            await attach(each, former, None)
         (pipe,) = exchange.pipes
-        first.lose(PeerLost(None, ""), final=False)
+        former.lose(PeerLost(None, ""), final=False)
         await exchange.send(b"both")
         exchange.stage_out()
-        leave(left)
-        await attach(stays, second, None)
+        if first == "unbound":
+            leave(left)
+            await attach(stays, later, None)
+        else:
+            await attach(stays, later, None)
+            leave(left)
         close = {"word": "close", "pipe": pipe.number, "queue": "Q", "at": 1}
-        assert [word for word in second.words if word["word"] == "close"] == [close]
+        assert [word for word in later.words if word["word"] == "close"] == [close]

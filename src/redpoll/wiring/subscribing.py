@@ -190,7 +190,7 @@ def leave(subscription: Subscription) -> None:
     if pipe is None:
         return
     pipe.exchange.stage_out()
-    connection = pipe.connection if subscription.up else None
+    connection = pipe.connection
     subscription.up = False
     if not pipe.drop(subscription) or pipe.leads_to(subscription.queue):
         return
