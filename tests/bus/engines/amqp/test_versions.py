@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import redpoll
-from redpoll.bus import EngineState, QueueSpec, Task
-from redpoll.bus.engines.amqp import catalogue
+from redpoll.bus import EngineState, Envelope, QueueSpec, Task
+from redpoll.bus.engines.amqp import catalogue, session
 from redpoll.bus.engines.amqp.foreign import Properties
-from redpoll.errors import DeadLettered, RedpollError, UsageError
+from redpoll.errors import BusError, DeadLettered, RedpollError, UsageError
 from tests.bus.engines.amqp.strict import DURABLE, EXCLUSIVE, Strict
 from tests.bus.engines.amqp.support import until, within
 
@@ -175,6 +175,35 @@ async def test_an_error_of_the_engine_as_it_connects_is_logged(
         await until(lambda: "LookupError: a defect" in caplog.text, "the log")
     (logged,) = [each for each in caplog.records if each.levelname == "ERROR"]
     assert logged.getMessage() == "no connection to RabbitMQ is made any more"
+
+
+async def test_an_error_of_the_engine_as_it_connects_ends_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a connection, and what would, has the exception that ended the connecting; nothing waits for ever."""
+    going = asyncio.Event()
+
+    async def broken(*_: object) -> None:
+        await going.wait()
+        raise LookupError("a defect")
+
+    monkeypatch.setattr(session, "open_link", broken)
+    async with redpoll.connect("amqp://127.0.0.1:1/", wait=True) as bus:
+        engine: Any = bus.engine
+
+        def begin() -> list[asyncio.Future[Any]]:
+            whole = Envelope("raw", b"")
+            delayed = engine.publish(whole, queue="q", delay=9.0)
+            begun = (engine.publish(whole, queue="q"), delayed, engine.declare(QueueSpec("q")), engine.consume("q"))
+            return list(map(asyncio.ensure_future, begun))
+
+        early = begin()
+        await until(lambda: len(engine.session._waiters) == 3 and engine.publisher._waiting, "them to wait")
+        going.set()
+        for each in early:
+            with pytest.raises(BusError, match="is made any more: LookupError"):
+                await within(each)
+        for each in begin():
+            with pytest.raises(BusError, match="is made any more: LookupError"):
+                await within(each)
 
 
 async def test_a_queue_is_declared_while_the_list_of_queues_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:

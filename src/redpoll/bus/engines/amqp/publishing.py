@@ -238,7 +238,9 @@ class Publisher:
         if sending.ended:
             return
         channel = self._channel
-        if channel is not None and channel.usable and not self._waiting and self._takes:
+        if self._session.failed is not None:
+            sending.end(self._session.failed)
+        elif channel is not None and channel.usable and not self._waiting and self._takes:
             self._write(channel, sending)
         elif self._waiting_bytes and self._waiting_bytes + len(sending.body) > _WAITING_BYTES:
             sending.end(QueueFull(None, _WAITING_BYTES, "bytes", queue=sending.key))
@@ -356,6 +358,10 @@ class Publisher:
         pending = {each.wait() for each in self.unconfirmed.values()}
         while pending and not self._session.is_blocked:
             _, pending = await asyncio.wait(pending, timeout=_LOOK)
+
+    def fail(self, error: RedpollError) -> None:
+        """Settle everything: no connection is made any more."""
+        self.close(error)
 
     def close(self, error: RedpollError) -> None:
         """Settle everything."""

@@ -28,6 +28,7 @@ from redpoll.bus.engines.amqp.topology import (
 )
 from redpoll.bus.state import EngineState, Status
 from redpoll.errors import (
+    BusError,
     Closed,
     DialFailed,
     NoRoute,
@@ -121,6 +122,7 @@ class Session:
         is_blocked: True while the server reads no publishes.
         is_full: True while it does not read them as fast as they are written.
         settled: Waits for the confirmations of what was published.
+        failed: Why no connection is made any more, by a defect; None while one is.
         unanswered: Functions that return the seconds for which something waits for the server, and its name.
     """
 
@@ -141,6 +143,7 @@ class Session:
         self.unanswered: list[Callable[[], tuple[float, str] | None]] = [self._longest_ask]
         self.settled: Callable[[], Coroutine[Any, Any, None]] = _nothing
         self.last_error: Exception | None = None
+        self.failed: BusError | None = None
         self._hosts = Hosts(hosts)
         self.several = len(set(hosts)) > 1
         self._login = login
@@ -177,7 +180,7 @@ class Session:
         self._lost = self._loop.create_future()
         self._timeout = min(timeout, _ATTEMPT) if self.several else timeout
         self._runner = with_owner(self._loop.create_task(self._run()))
-        self._runner.add_done_callback(_log_defect)
+        self._runner.add_done_callback(self._ended)
         self._look()
 
     async def open(self, timeout: float, wait: bool) -> None:
@@ -237,10 +240,13 @@ class Session:
             Closed: It was closed.
             NotAuthorized: The login was refused.
             TLSError: The certificate was, or there is no TLS.
+            BusError: A defect has ended the connecting.
         """
         while not self.ready:
             if self._closed:
                 raise Closed("bus")
+            if self.failed is not None:
+                raise self.failed
             if first and isinstance(self.last_error, NotAuthorized | TLSError):
                 raise self.last_error
             waiter = self._loop.create_future()
@@ -278,6 +284,22 @@ class Session:
             if not self._lost.done():
                 self._lost.set_result(Closed("bus"))
         self._wake()
+
+    def _ended(self, runner: asyncio.Task[None]) -> None:
+        """Fail what waits for a connection, and what will, where a defect has ended the connecting: only closing does."""
+        error = None if runner.cancelled() else runner.exception()
+        if error is None:
+            return
+        _log.error("no connection to RabbitMQ is made any more", exc_info=error)
+        self.failed = self.last_error = BusError(f"no connection to RabbitMQ is made any more: {error!r}")
+        self.ready = False
+        self._show()
+        self._wake()
+        self._let_go(self.failed)
+        for entity in list(self._entities):
+            fail = getattr(entity, "fail", None)
+            if fail is not None:
+                fail(self.failed)
 
     def _wake(self) -> None:
         for waiter in self._waiters:
@@ -641,10 +663,3 @@ class Session:
                 raise Broken(error.text) from error
             if error.code != 403:
                 raise
-
-
-def _log_defect(runner: asyncio.Task[None]) -> None:
-    """Log what ended the connecting, which only closing ends: the exception of a task that is kept is not."""
-    error = None if runner.cancelled() else runner.exception()
-    if error is not None:
-        _log.error("no connection to RabbitMQ is made any more", exc_info=error)
