@@ -9,11 +9,13 @@ import pytest
 
 from redpoll import GLOBAL, Wiring
 from redpoll.errors import Closed, ProtocolError, RedpollError, UnknownName, WiringError
+from redpoll.testing import FaultProxy
 from redpoll.wiring import Binding, Limits, Style, bindings
 from redpoll.wiring.connection import Connection
 from redpoll.wiring.directory import Directory
 from redpoll.wiring.network import NetConnection
 from redpoll.wiring.protocol import refusal
+from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
@@ -336,6 +338,33 @@ async def test_bound_again_while_messages_wait_at_the_exchange() -> None:
         await exchange.send(b"3")
         assert await get(queues[0], 1) == await get(queues[1], 1) == [b"3"]
         await until(lambda: [queue.stats.pipes for queue in queues] == [1, 1])
+
+
+async def test_bound_again_while_it_is_lost() -> None:
+    """A queue that is unbound and bound again while its pipe is lost gets nothing that was sent in between."""
+    port = free_port()
+    async with (
+        directory() as names,
+        FaultProxy(f"127.0.0.1:{port}") as proxy,
+        Wiring(names.address) as a,
+        Wiring(names.address, port=port, advertise=str(proxy.address)) as b,
+    ):
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queues = [await b.create_queue(name, scope=GLOBAL) for name in ("Q", "R")]
+        bindings = [await a.bind("E", queue) for queue in queues]
+        proxy.refuse()
+        proxy.cut("rst")
+        await until(lambda: all(binding.state == "lost" for binding in bindings))
+        await a.unbind("E", "Q")
+        await exchange.send(b"R's alone")
+        again = asyncio.ensure_future(a.bind("E", "Q"))
+        await until(lambda: len(a.bindings) == 2)
+        proxy.admit()
+        await again
+        await until(lambda: bindings[1].state == "up")
+        await exchange.send(b"both")
+        assert await get(queues[1], 2) == [b"R's alone", b"both"]
+        assert await get(queues[0], 1) == [b"both"]
 
 
 @pytest.mark.parametrize("style", Style)

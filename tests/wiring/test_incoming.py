@@ -84,6 +84,22 @@ async def test_again(wiring: Wiring) -> None:
     assert taken(queue_of(wiring)) == [Gap("E", 2), b"f"]
 
 
+async def test_left_and_back(wiring: Wiring) -> None:
+    """A queue that left a lost pipe is in it from where it comes back; what was lost before it left is missing, once."""
+    opener = wiring._board.incoming
+    first = trunk_of(wiring)
+    opener.open(first, word())
+    first.data(1, 0, 5, [b"a", b"b", b"c"], 3)
+    first.lose(PeerLost(None, ""), final=False)
+    second = trunk_of(wiring)
+    opener.close(second, {"word": "close", "pipe": 1, "queue": "Q", "at": 5})
+    again = opener.open(second, word(first=5, at=7))
+    # What waited in the queue holds the pipe back no longer; what was lost is not taken.
+    assert (again["expected"], again["taken"]) == (3, 3)
+    second.data(1, 5, 8, [b"f", b"g", b"h"], 3)
+    assert taken(queue_of(wiring)) == [b"a", b"b", b"c", Gap("E", 2), b"h"]
+
+
 async def test_started_anew(wiring: Wiring) -> None:
     """Another run of the same exchange takes over: the gap says so, and how many the former had said that it had."""
     opener = wiring._board.incoming

@@ -509,3 +509,27 @@ async def test_unbound_while_it_is_lost(first: str) -> None:
             leave(left)
         close = {"word": "close", "pipe": pipe.number, "queue": "Q", "at": 1}
         assert [word for word in later.words if word["word"] == "close"] == [close]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_bound_again_while_it_is_lost(waits: bool) -> None:
+    """A queue that leaves a lost pipe and comes back is out of it in between, unless earlier messages still wait for it."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        former, later = far(wiring), far(wiring)
+        left, stays = Subscription(exchange, "Q"), Subscription(exchange, "R")
+        for each in (left, stays):
+            await attach(each, former, None)
+        (pipe,) = exchange.pipes
+        former.lose(PeerLost(None, ""), final=False)
+        if waits:
+            await exchange.send(b"both")
+            exchange.stage_out()
+        leave(left)
+        await exchange.send(b"R's alone")
+        exchange.stage_out()
+        # The other end of a queue that still awaits messages has it in this pipe.
+        await attach(Subscription(exchange, "Q"), later, None, pipe)
+        first = {"word": "close", "pipe": pipe.number, "queue": "Q", "at": 0}
+        assert [word for word in later.words if word["word"] == "close"] == ([] if waits else [first])
+        assert waits or later.words.index(first) == 0

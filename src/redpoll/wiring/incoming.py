@@ -183,6 +183,11 @@ class IncomingPipes:
             self._pipes[connection.run, number] = pipe
         # Over the same connection it was perhaps lost at the other end alone.
         again = known is not None and (known.connection is not connection or queue.name in known.sources)
+        expected = pipe.expected
+        former = pipe.sources.get(queue.name)
+        if former is not None and former.stop is not None and former.stop <= first:
+            # It was to leave behind messages that are lost.
+            pipe.miss(former.stop)
         pipe.connection = connection
         connection.incoming[number] = pipe
         if queue.name not in pipe.sources:
@@ -203,7 +208,7 @@ class IncomingPipes:
         limits = pipe.limits
         answer: Answer = {"messages": limits.messages, "bytes": limits.bytes}
         if again:
-            answer["expected"], answer["taken"] = pipe.expected, pipe.tell()
+            answer["expected"], answer["taken"] = expected, min(pipe.tell(), expected)
         return answer
 
     def _elsewhere(

@@ -53,6 +53,9 @@ async def attach(
         "at": at,
         "missed": _missed(subscription, pipe, at),
     }
+    if pipe.connection is not connection:
+        # A queue that left and is bound again does not get what was sent in between.
+        _close_untold(pipe, connection, pipe.sent)
     # The pipe must be known before the other end sends data for it, right after it has the pipe.
     connection.pipes[pipe.number] = connection.outgoing[subscription.key] = pipe
     pipe.opening.append(subscription)
@@ -97,13 +100,18 @@ async def attach(
         exchange.count_unconfirmed(pipe.open(window, expected if known else None, taken if known else None))
         if pipe.sent > word["first"] or known:
             connection.send_data(pipe, pipe.sent)
-        for queue, end in pipe.untold.items():
-            if not pipe.leads_to(queue):
-                connection.tell({"word": "close", "pipe": pipe.number, "queue": queue, "at": end})
+        _close_untold(pipe, connection, pipe.next)
         pipe.untold.clear()
     pipe.pump()
     exchange.pipe_changed()
     return connection
+
+
+def _close_untold(pipe: Pipe, connection: Connection, sent: int) -> None:
+    """Take queues out of a pipe that left it while it was lost, and whose last message has a number before `sent`."""
+    for queue, end in pipe.untold.items():
+        if end <= sent and not pipe.leads_to(queue):
+            connection.tell({"word": "close", "pipe": pipe.number, "queue": queue, "at": end})
 
 
 def _elsewhere(subscription: Subscription, connection: Connection, number: int) -> Pipe | None:
