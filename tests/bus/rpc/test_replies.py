@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from redpoll.bus.rpc.replies import PartsWatcher, Reader
 from redpoll.bus.rpc.target import queue_spec
 from redpoll.errors import CallTimeout, Closed, NoRoute, PeerLost, TaskCancelled, TaskError
 from redpoll.testing import VirtualTime
+from tests.bus.engines.hub.support import running
 from tests.bus.patterns import bus_in_virtual_time, until
 
 pytestmark = pytest.mark.asyncio
@@ -44,6 +46,11 @@ class Counter:
         """Fail behind the first part."""
         yield 1
         raise ValueError("no more")
+
+    async def stall(self) -> AsyncIterator[int]:
+        """Send one part, and no end."""
+        yield 1
+        await asyncio.Event().wait()
 
     async def single(self) -> int:
         """No stream."""
@@ -152,7 +159,7 @@ async def test_cancelling_loses_no_part() -> None:
 
 
 async def test_a_caller_that_closes_leaves_its_streams() -> None:
-    """A stream that is open when its bus is closed ends at its server, which waits for credit, and fails at its caller."""
+    """A stream that is open when its bus is closed ends at its server, and fails at its caller behind the parts that came."""
     counter = Counter()
     clock = VirtualTime()
     async with redpoll.connect("memory://leaving", clock=clock) as bus, bus.rpc.serve("a", counter):
@@ -162,10 +169,36 @@ async def test_a_caller_that_closes_leaves_its_streams() -> None:
             await anext(stream)
             await until(lambda: counter.sent == 64)
         await until(lambda: counter.ended)
+        came = [await anext(stream) for _ in range(63)]
+        assert came == list(range(1, 64))
         with pytest.raises(Closed):
             await anext(stream)
         for each in (stream, whole):
             assert [part async for part in each] == []
+
+
+@pytest.mark.parametrize("engine", ["memory", "hub"])
+async def test_streams_that_are_open_as_their_bus_closes(engine: str) -> None:
+    """A stream that waits or was not begun has `Closed`; one that has all its parts and their end has these, and ends."""
+    async with AsyncExitStack() as opened:
+        url = opened.enter_context(running()).url if engine == "hub" else "memory://closing"
+        bus = await opened.enter_async_context(redpoll.connect(url))
+        await opened.enter_async_context(bus.rpc.serve("a", Counter()))
+        async with redpoll.connect(url) as caller:
+            whole, new = (caller.rpc.stream("a", "count", {"below": 2}) for _ in range(2))
+            endless = caller.rpc.stream("a", "stall")
+            assert await anext(endless) == 1
+            taking = asyncio.ensure_future(anext(endless))
+            assert await anext(whole) == 0
+            await until(lambda: whole._watcher.feed._ended)
+            assert await anext(whole) == 1
+        with pytest.raises(Closed):
+            await taking
+        with pytest.raises(Closed):
+            await anext(new)
+        for each in (whole, endless, new):
+            with pytest.raises(StopAsyncIteration):
+                await anext(each)
 
 
 async def test_errors_come_behind_the_parts() -> None:

@@ -170,7 +170,7 @@ class Stream:
             NoRoute: The target has no server.
             CallTimeout: Its time ended.
             PeerLost: The server is gone, or a part was lost.
-            Closed: The bus was closed before the last part was taken.
+            Closed: The bus was closed before the end came, behind the parts that came before.
             Exception: The server's exception, behind the parts that it sent before.
 
         Cancelling it loses no part.
@@ -208,10 +208,16 @@ class Stream:
                 self._leave(self._id)
 
     def lose(self, error: RedpollError) -> None:
-        """Take no more parts, for the bus, which is closed: one that continues has the error, and no end."""
-        if not self._over:
+        """Have no more parts come, for the bus, which is closed: behind those that came is the error, or their end."""
+        if self._over:
+            return
+        self._watcher.gone(error)
+        if self._id is None:
+            self._over = True
             self._lost = error
-            self._end()
+        else:
+            self._leave(self._id)
+            self._leave = lambda _: None
 
     async def __aenter__(self) -> Self:
         return self
