@@ -186,6 +186,7 @@ async def test_an_error_of_the_engine_as_it_connects_ends_what_waits(monkeypatch
         raise LookupError("a defect")
 
     monkeypatch.setattr(session, "open_link", broken)
+    monkeypatch.setattr(catalogue, "_WRITTEN", 0.1)
     async with redpoll.connect("amqp://127.0.0.1:1/", wait=True) as bus:
         engine: Any = bus.engine
 
