@@ -13,6 +13,7 @@ import redpoll
 from redpoll.bus import EngineState, Envelope, QueueSpec, Task
 from redpoll.bus.engines.amqp import catalogue, session
 from redpoll.bus.engines.amqp.foreign import Properties
+from redpoll.bus.engines.amqp.link import Rejected
 from redpoll.errors import BusError, DeadLettered, RedpollError, UsageError
 from tests.bus.engines.amqp.strict import DURABLE, EXCLUSIVE, Strict
 from tests.bus.engines.amqp.support import until, within
@@ -205,6 +206,25 @@ async def test_an_error_of_the_engine_as_it_connects_ends_what_waits(monkeypatch
         for each in begin():
             with pytest.raises(BusError, match="is made any more: LookupError"):
                 await within(each)
+
+
+async def test_steps_of_delays_are_secured_where_that_failed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that were made and could not be secured are, with the next delay, though it finds them there."""
+    tries: list[object] = []
+
+    async def secure(each: object) -> None:
+        tries.append(each)
+        if len(tries) == 1:
+            raise Rejected(540, "not now")
+
+    async with Strict("3.10.8") as server, redpoll.connect(server.url) as bus:
+        await bus.queues.declare("q")
+        monkeypatch.setattr(session.Session, "secure_queues", secure)
+        with pytest.raises(RedpollError, match="not now"):
+            await within(bus.tasks.submit(1, queue="q", delay=0.7, no_reply=True))
+        for _ in range(2):
+            await within(bus.tasks.submit(1, queue="q", delay=0.7, no_reply=True))
+        assert len(tries) == 2
 
 
 async def test_a_queue_is_declared_while_the_list_of_queues_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:

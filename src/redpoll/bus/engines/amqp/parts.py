@@ -89,6 +89,8 @@ class EngineParts:
         self._counts: dict[str, Counts] = {}
         self._delays: set[int | str] = set()
         self._delays_of = 0
+        # True from the first step that is made until they all are secured, which may fail or be cancelled.
+        self._insecure = False
         self._delaying = asyncio.Lock()
 
     def counts(self, queue: str) -> Counts:
@@ -148,13 +150,13 @@ class EngineParts:
                 await session.declare_exchanges(tuple(t.delay_exchanges()))
                 self._delays_of = generation
             steps = [each for each in levels if each not in self._delays]
-            new = False
             for each in steps:
                 # Not asked behind a new one: each answer that there is none closes a channel.
-                new = new or not await session.has_queue(t.delay_name(each))
+                self._insecure = self._insecure or not await session.has_queue(t.delay_name(each))
                 await session.declare_queue(t.delay_queue(each))
-            if new:
+            if self._insecure:
                 await session.secure_queues()
+                self._insecure = False
             self._delays.update(steps)
             if level not in self._delays:
                 exchange, pattern = t.delay_target(level)
