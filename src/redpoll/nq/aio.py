@@ -6,6 +6,7 @@ import asyncio
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -152,7 +153,9 @@ class Communicator(Face):
         except asyncio.CancelledError:
             if not closing.cancelling():
                 closing.cancel()
-            await asyncio.wait((closing,))
+            while not closing.done():
+                with suppress(asyncio.CancelledError):  # cancelled again
+                    await asyncio.wait((closing,))
             raise
         if not closing.cancelled():
             closing.result()
