@@ -14,7 +14,7 @@ from redpoll.bus import EngineState, Envelope, QueueSpec, Task
 from redpoll.bus.engines.amqp import catalogue, session
 from redpoll.bus.engines.amqp.foreign import Properties
 from redpoll.bus.engines.amqp.link import Rejected
-from redpoll.errors import BusError, DeadLettered, RedpollError, UsageError
+from redpoll.errors import BusError, Closed, DeadLettered, RedpollError, UsageError
 from tests.bus.engines.amqp.strict import DURABLE, EXCLUSIVE, Strict
 from tests.bus.engines.amqp.support import until, within
 
@@ -225,6 +225,22 @@ async def test_steps_of_delays_are_secured_where_that_failed_before(monkeypatch:
         for _ in range(2):
             await within(bus.tasks.submit(1, queue="q", delay=0.7, no_reply=True))
         assert len(tries) == 2
+
+
+async def test_a_take_that_is_cancelled_while_its_bus_closes() -> None:
+    """It raises the cancellation, as always; one that only the closing ends raises `Closed`."""
+    async with Strict("3.10.8") as server, redpoll.connect(server.url) as bus:
+        await bus.queues.declare("q")
+        before = len(server.of("basic.consume"))
+        cancelled, left = (asyncio.ensure_future(bus.engine.take("q", None)) for _ in range(2))
+        await until(lambda: len(server.of("basic.consume")) == before + 2, "both to wait")
+        closing = asyncio.ensure_future(bus.engine.close())
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await within(cancelled)
+        with pytest.raises(Closed):
+            await within(left)
+        await closing
 
 
 async def test_a_queue_is_declared_while_the_list_of_queues_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:

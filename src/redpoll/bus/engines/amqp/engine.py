@@ -369,7 +369,8 @@ class AmqpEngine(AmqpQueues):
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            if self.closed or self._closing is not None:
+            current = asyncio.current_task()
+            if taking.cancelled() and current is not None and not current.cancelling():
                 raise Closed("bus") from None
             taking.cancel()
             taking.add_done_callback(_give_back)
