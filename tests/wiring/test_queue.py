@@ -11,6 +11,7 @@ import pytest_asyncio
 from redpoll import Wiring
 from redpoll.errors import Closed, UsageError
 from redpoll.wiring import AtLimit, Exchange, Gap, Limits, Queue
+from redpoll.wiring.receiver import Source
 from tests.wiring.support import PATIENCE, get, until
 
 pytestmark = pytest.mark.asyncio
@@ -183,3 +184,60 @@ async def test_gaps_are_no_messages(wiring: Wiring) -> None:
         taken += not isinstance(each, Gap)
         await asyncio.sleep(0)
     assert (queue.stats.received, queue.stats.waiting) == (taken, 0)
+
+
+async def test_former_bindings_leave_nothing(wiring: Wiring) -> None:
+    """What a queue keeps of former bindings is dropped, whether messages came by them or not."""
+    queue = await wiring.create_queue("Q")
+    exchange = await wiring.create_exchange("E")
+    for number in range(20):
+        await wiring.bind(exchange, queue)
+        if number % 2:
+            await exchange.send(b"x")
+            await exchange.flush()
+            assert await queue.receive(PATIENCE) == b"x"
+            assert queue.receive_nowait() is None
+        await wiring.unbind(exchange, queue)
+    assert len(queue.sources) == 1
+
+
+@pytest.mark.parametrize("other", [False, True])
+async def test_many_former_bindings(wiring: Wiring, other: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits from former bindings comes in order, and twice as many of them are twice the work."""
+    looked = 0
+    pending = vars(Source)["pending"]
+
+    class Counted:
+        """The waiting messages of a source, with a count of looks at them."""
+
+        def __get__(self, source: Source, _: object) -> object:
+            nonlocal looked
+            looked += 1
+            return pending.__get__(source)
+
+        def __set__(self, source: Source, value: object) -> None:
+            pending.__set__(source, value)
+
+    monkeypatch.setattr(Source, "pending", Counted())
+    work = []
+    for many in (100, 200):
+        queue = await wiring.create_queue(f"Q{many}")
+        exchange, second = [await wiring.create_exchange(f"{name}{many}") for name in "EF"]
+        if other:
+            await wiring.bind(second, queue)
+        before = looked
+        for number in range(many):
+            await wiring.bind(exchange, queue)
+            await exchange.send(b"%03d" % number)
+            if other:
+                await second.send(b"other")
+            await exchange.flush()
+            await wiring.unbind(exchange, queue)
+        await second.flush()
+        found = []
+        while (each := queue.receive_nowait()) is not None:
+            found.append(each)
+        work.append(looked - before)
+        assert [each for each in found if each != b"other"] == [b"%03d" % number for number in range(many)]
+        assert found.count(b"other") == many * other
+    assert work[1] < 3 * work[0]

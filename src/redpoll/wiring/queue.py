@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from itertools import chain, islice, zip_longest
-from operator import length_hint
+from itertools import chain, islice, takewhile, zip_longest
+from operator import attrgetter, length_hint
 from typing import Any, Final, NamedTuple
 
 from redpoll.errors import Closed, UsageError
@@ -23,6 +23,8 @@ _SHARE = 32
 
 _NONE: Any = object()
 _EMPTY: tuple[Any, ...] = ()
+_IDLE = attrgetter("idle")
+_PENDING = attrgetter("pending")
 
 #: Maximum missing messages counted: another wiring may claim any number, and descriptions have 64 bits.
 _MOST: Final = 2**63 - 1
@@ -85,7 +87,7 @@ class Queue:
         self._batch: Iterator[Any] = iter(_EMPTY)
         #: Their sources, each with the number before which all its messages are taken with them.
         self._open: list[tuple[Source, int]] = []
-        #: Sources with messages, in turn.
+        #: The oldest source with messages of each exchange that has one, in turn: each binding has another source.
         self._ready: deque[Source] = deque()
         #: Sources that were not taken to the end, oldest first, by the key of their exchange.
         self._sources: dict[tuple[str, ...], dict[Source, None]] = {}
@@ -254,6 +256,7 @@ class Queue:
                 source.offset = 0
             if not source.pending:
                 ready.popleft()
+                self._next_of(source)
             source.busy = True
             self._open.append((source, end))
         else:
@@ -281,8 +284,12 @@ class Queue:
         return self._sources.get(key, ())
 
     def add(self, source: Source) -> None:
-        """Add a source."""
-        self._sources.setdefault(source.receiver.key, {})[source] = None
+        """Add a source; drop former ones of its exchange that have nothing and get nothing any more."""
+        known = self._sources.setdefault(source.receiver.key, {})
+        for each in {*takewhile(_IDLE, known), *islice(reversed(known), 1)}:
+            if each.idle and each.receiver.sources.get(each.queue) is not each:
+                del known[each]
+        known[source] = None
 
     def _discard(self, source: Source) -> None:
         key = source.receiver.key
@@ -301,27 +308,33 @@ class Queue:
             self._finish()
 
     def _alternate(self) -> list[Any]:
-        """Take some messages of the oldest source of each exchange that has any, alternating one by one."""
+        """Take some messages of each exchange that has any, alternating one by one."""
         ready = self._ready
         shares = []
-        oldest = {source for source in ready if self._oldest(source) is source}
         for _ in range(len(ready)):
             source = ready.popleft()
-            if source not in oldest:
-                ready.append(source)
-                continue
             share: list[Any] = []
             end = source.take(share, _SHARE)
             if source.pending:
                 ready.append(source)
+            else:
+                self._next_of(source)
             source.busy = True
             self._open.append((source, end))
             shares.append(share)
         return [each for each in chain.from_iterable(zip_longest(*shares, fillvalue=_NONE)) if each is not _NONE]
 
-    def _oldest(self, source: Source) -> Source:
-        """Return the oldest source with waiting messages of the same exchange: each binding has another."""
-        return next((each for each in self.sources_of(source.receiver.key) if each.pending), source)
+    def _next_of(self, source: Source) -> None:
+        """Give a turn to the next source of the same exchange, as all messages of this one are taken."""
+        self._ready.extend(islice(filter(_PENDING, self.sources_of(source.receiver.key)), 1))
+
+    def _enter(self, source: Source) -> None:
+        """Give a turn to a source that has messages now, unless an older one of the same exchange has one."""
+        oldest, *others = islice(filter(_PENDING, self.sources_of(source.receiver.key)), 2)
+        if oldest is source:
+            for other in others:
+                self._ready.remove(other)
+            self._ready.append(source)
 
     def _put_back(self) -> None:
         """Return messages of a single source to it, as another source has messages too."""
@@ -334,9 +347,10 @@ class Queue:
             _, messages = source.pending[0]
             source.pending[0] = (source.pending[0][0], messages[source.offset :])
             source.offset = 0
-        if not source.pending:
-            self._ready.append(source)
+        waited = bool(source.pending)
         source.pending.appendleft((end, left))
+        if not waited:
+            self._enter(source)
         self._batch = iter(_EMPTY)
 
     def put(self, source: Source, gap: Gap | None) -> None:
@@ -348,13 +362,12 @@ class Queue:
             if not source.gaps:
                 return
             self._received -= 1
-        pending = source.pending
-        ready = self._ready
-        if len(pending) == 1 and not source.offset:
+        if len(source.pending) == 1 and not source.offset:
             opened = self._open
-            if len(opened) == 1 and opened[0][0] is not source and length_hint(self._batch) > _SHARE:
+            key = source.receiver.key
+            if len(opened) == 1 and opened[0][0].receiver.key != key and length_hint(self._batch) > _SHARE:
                 self._put_back()
-            ready.append(source)
+            self._enter(source)
         if self._waiters:
             self._wake()
         self._arrived(self)
