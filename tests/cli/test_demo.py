@@ -105,7 +105,7 @@ def test_a_listener_that_dies_makes_it_fail(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_hub_that_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last step waits longer for its hub, on a loaded machine, than `connect` does by itself."""
+    """The last step waits longer for its hub, on a loaded machine, than `connect` does by itself, here for 0.2 s."""
     listening = Program.listening
     hubs: list[Process] = []
 
@@ -116,8 +116,8 @@ async def test_a_hub_that_stands_still(tmp_path: Path, monkeypatch: pytest.Monke
 
     def freeze(*given: Any, **options: Any) -> Any:
         hubs[0].send_signal(signal.SIGSTOP)
-        asyncio.get_running_loop().call_later(6, hubs[0].send_signal, signal.SIGCONT)
-        return connect(*given, **options)
+        asyncio.get_running_loop().call_later(0.6, hubs[0].send_signal, signal.SIGCONT)
+        return connect(*given, **{"connect_timeout": 0.2, **options})
 
     monkeypatch.setattr(Program, "listening", listen)
     monkeypatch.setattr(demo_hub, "connect", freeze)
