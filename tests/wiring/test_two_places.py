@@ -13,6 +13,7 @@ from redpoll import GLOBAL, Config, PeerLost, Wiring
 from redpoll.errors import WiringError
 from redpoll.testing import FaultProxy
 from redpoll.wiring import Exchange, Queue, Style
+from redpoll.wiring.incoming import IncomingPipe
 from redpoll.wiring.network import NetConnection
 from tests.ports import free_port
 from tests.wiring.support import directory, get, until
@@ -180,6 +181,30 @@ async def test_a_connection_is_lost_at_one_end_alone(style: Style, monkeypatch: 
         await each.exchange.send(b"0")
         assert await get(each.queue, 1) == [b"0"]
         assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_the_queue_has_its_pipe_over_the_other_connection(style: Style) -> None:
+    """What the end of a queue says of a pipe counts by whichever of the two connections it comes."""
+    async with both(LARGE, SMALL, style=style) as each:
+        for wiring in (each.one, each.two):
+            await wiring.bind("E", "Q")
+        (source,) = each.queue.sources
+        incoming = source.receiver
+        assert isinstance(incoming, IncomingPipe)
+        incoming.connection = next(
+            found for found in each.two._net.connections.values() if found is not incoming.connection
+        )
+        (pipe,) = each.exchange.pipes
+        incoming.connection.tell({"word": "room", "pipe": pipe.number, "messages": 77_777, "bytes": None})
+        await until(lambda: pipe.window == 77_777)
+        await each.queue.delete()
+        await until(lambda: pipe not in each.exchange.pipes)
+        queue = await each.two.create_queue("Q", scope=GLOBAL)
+        await until(lambda: each.exchange.stats.pipes and queue.stats.pipes)
+        await each.exchange.send(b"0")
+        assert await get(queue, 1) == [b"0"]
+        assert each.exchange.stats.pipes == queue.stats.pipes == 1
 
 
 @pytest.mark.parametrize("style", Style)

@@ -226,12 +226,13 @@ class Board:
 
     def _gone(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Handle the end of a queue at the other end."""
-        pipe = connection.pipes.get(field(word, "pipe", int))
-        queue = field(word, "queue", str)
+        number, queue = field(word, "pipe", int), field(word, "queue", str)
+        connection = self._carrier(connection, number)
+        pipe = connection.pipes.get(number)
         if pipe is None or not pipe.leads_to(queue):
             return {}
         pipe.opening = [subscription for subscription in pipe.opening if subscription.queue != queue]
-        connection.took([(pipe.number, word.get("taken"))])
+        connection.took([(number, word.get("taken"))])
         queues = pipe.queues
         for subscription in list(pipe.subscriptions.get(queue, ())):
             leave(subscription)
@@ -250,10 +251,17 @@ class Board:
         self.unwired("queue", pipe.exchange.name, queue)
         return {}
 
-    @staticmethod
-    def _room(connection: Connection, word: dict[str, Any]) -> Answer:
+    def _carrier(self, connection: Connection, number: int) -> Connection:
+        """Return the connection by which a pipe leads to the other end of one, which may see one where this end sees two."""
+        same = self.connections.get((connection.identity, connection.run), ())
+        found = (each for each in same if number in each.pipes and connection.leads_where(each))
+        return connection if number in connection.pipes else next(found, connection)
+
+    def _room(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Handle more credit from the other end of a pipe than it granted on opening."""
-        pipe = connection.pipes.get(field(word, "pipe", int))
+        number = field(word, "pipe", int)
+        connection = self._carrier(connection, number)
+        pipe = connection.pipes.get(number)
         if pipe is not None and pipe.connection is connection:
             pipe.grant(window_of(word))
             pipe.pump()
