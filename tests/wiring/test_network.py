@@ -7,7 +7,7 @@ import pytest
 from redpoll import GLOBAL, Config, Message, Node, Wiring
 from redpoll.errors import LinkError, ProtocolError, Refused, WiringError
 from redpoll.wiring import network
-from redpoll.wiring.network import config_of
+from redpoll.wiring.network import NetConnection, config_of
 from redpoll.wiring.protocol import CREDIT, DATA, VERSION, WORD, check_answer, decode, encode
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, until
@@ -38,6 +38,28 @@ async def test_connect() -> None:
         async with Node(lambda message: b"what?", port=0) as node:
             with pytest.raises(ProtocolError):
                 await a._net.connect(node.address, PATIENCE)
+
+
+@pytest.mark.usefixtures("apart")
+async def test_whether_a_pipe_is_carried() -> None:
+    """A connection is lost whose other end says that it no longer has a pipe of it, and not where that says anything else."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        await b.create_queue("Q", scope=GLOBAL)
+        await a.bind("E", "Q")
+        (pipe,) = exchange.pipes
+        (connection,) = (each for each in b._net.connections.values() if pipe.number in each.incoming)
+        carries = a._board.words.pop("carries")
+        await connection.check_pipe(pipe.number)
+        assert connection.up
+        a._board.words["carries"] = carries
+        await connection.check_pipe(pipe.number)
+        assert connection.up
+        carrier = pipe.connection
+        assert isinstance(carrier, NetConnection)
+        del a._net.connections[carrier.peer]
+        await connection.check_pipe(pipe.number)
+        assert not connection.up
 
 
 async def test_strangers() -> None:

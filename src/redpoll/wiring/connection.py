@@ -301,7 +301,7 @@ class Connection(ABC):
         return False
 
     async def check_pipe(self, number: int) -> None:  # noqa: B027  # between processes
-        """Treat it as lost if its other end, which is live, has lost it with a pipe from there and could not tell."""
+        """Treat the connection as lost if its other end says that it no longer has a pipe from there."""
 
     def give_up(self, error: RedpollError) -> None:
         """Treat it as lost."""

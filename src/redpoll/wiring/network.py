@@ -80,6 +80,8 @@ _TOGETHER = 16 * 1024
 
 _GIVE_TOKEN = "give both the token of their directory"  # noqa: S105  # no token
 
+_NO_PIPE = "the other end no longer has the pipe"
+
 #: Maximum unknown pipes per connection that the other end is told of.
 MAX_STRAYS = 1024
 
@@ -187,18 +189,16 @@ class NetConnection(Connection):
         return self.up
 
     async def check_pipe(self, number: int) -> None:
-        """Treat it as lost if no connection of the other end carries a pipe from there.
+        """Ask the other end for a pipe from there; treat the connection as lost if it says that none of its own carries that.
 
         A node that finds another node at an address ends its session with the former one, which may be the same.
         """
         try:
             carried = (await self.request({"word": "carries", "pipe": number}, _LIFE_SIGN)).get("carried")
-        except LinkError:
-            return
-        except WiringError:
-            carried = False  # the other end has no such connection
+        except RedpollError:
+            return  # it may be busy, or not know the word
         if carried is False and self.up:
-            self.give_up(PeerLost(self.place, "it has a pipe no more"))
+            self.give_up(PeerLost(self.place, _NO_PIPE))
 
     def give_up(self, error: RedpollError) -> None:
         """Treat it as lost, for the node as well."""
@@ -503,6 +503,8 @@ class Net:
             # Without the token, only names that are visible anyway are described.
             return encode(self.board.describe(everything=self._token is not None))
         if connection is None:
+            if name == "carries":
+                return encode({"carried": False})
             if name not in {"lost", "stray", "bye", "unwired"}:
                 message.refuse("say hello first")
             return None
@@ -512,7 +514,7 @@ class Net:
             number = field(word, "pipe", int)
             for each in (connection, *self._same(connection)):
                 if number in each.pipes and each.pipes[number].connection is each:
-                    self.gone(each, PeerLost(each.peer.address, "it has a pipe no more"), final=False)
+                    self.gone(each, PeerLost(each.peer.address, _NO_PIPE), final=False)
         elif name == "bye":
             taken = word.get("taken")
             connection.took(taken if isinstance(taken, list | tuple) else ())

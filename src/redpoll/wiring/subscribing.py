@@ -79,7 +79,7 @@ async def attach(
             connection.tell({"word": "end", "pipe": elsewhere})
         elif found.connection is not None or not found.opened:
             if answer.get("lost"):
-                found.carrier.give_up(PeerLost(found.carrier.place, "it has a pipe no more"))
+                found.carrier.give_up(PeerLost(found.carrier.place, "the other end no longer has the pipe"))
             else:
                 connection = found.carrier
         return await attach(subscription, connection, timeout, found, again=True)
