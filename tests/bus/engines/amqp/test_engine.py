@@ -21,6 +21,7 @@ from redpoll.bus.engines.amqp.wire import Properties
 from redpoll.bus.state import EngineState
 from redpoll.errors import (
     DialFailed,
+    NoRoute,
     NotAuthorized,
     NotConfirmed,
     ProtocolError,
@@ -643,6 +644,24 @@ async def test_settings_that_come_late(rabbitmq: Broker) -> None:
         await engine_of(other).publish(pack("high"), queue="q", priority=2)
         engine.catalogue._set("q", spec)
         await until(lambda: taken.deliveries, "the task of a higher priority")
+
+
+async def test_a_task_of_a_deleted_queue(rabbitmq: Broker) -> None:
+    """A task that its own publisher has begun is cancelled once, also where its consumer is first to hear of the end."""
+    async with redpoll.connect(rabbitmq.url) as bus:
+        engine = engine_of(bus)
+        await engine.declare(QueueSpec("q"))
+        heard: list[str] = []
+        engine.observe(lambda *what: heard.append(what[0]))
+        taken, told = Recorder(), Recorder()
+        consumer = await engine.consume("q", credit=1, sink=taken.deliver)
+        await engine.publish(pack("x"), queue="q", watcher=told)
+        await until(lambda: taken.deliveries, "the task")
+        consumer.stop(NoRoute("q"))
+        await engine.delete("q")
+        await until(lambda: "deleted" in heard and told.outcomes, "the end of the queue")
+        assert heard.count("cancelled") == 1
+        assert [each.kind for each in told.outcomes] == [OutcomeKind.CANCELLED]
 
 
 async def test_a_list_of_queues_that_is_deleted(rabbitmq: Broker) -> None:

@@ -411,9 +411,12 @@ class AmqpDelivery(EngineDelivery):
     def remove(self) -> None:
         """Note that its queue was deleted."""
         self._channel = None
-        self.cancel("its queue was deleted")
+        reason = "its queue was deleted"
+        self.cancel(reason)
         self.lose()
         self._end("cancelled")
+        # Here too, where it was published: the list of queues, which may say later that this one is gone, finds no such task.
+        self._parts.inbox.end(self.id, Outcome(OutcomeKind.CANCELLED, None, reason))
 
     def abandon(self) -> None:
         """Give it up as the engine closes: back to its queue, or as lost."""
