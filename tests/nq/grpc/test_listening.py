@@ -151,6 +151,29 @@ async def test_a_loop_that_ends_while_it_stops(monkeypatch: pytest.MonkeyPatch) 
     await within(listener._server.stop(None))
 
 
+async def test_the_end_waits_for_tasks_of_grpc() -> None:
+    """Those that gRPC has for a stream are noted as that ends, and the end waits for them: they would keep their sockets."""
+    noted: list[str] = []
+
+    class Noting(set[Any]):
+        def add(self, task: Any) -> None:
+            noted.append(task.get_coro().__qualname__)
+            super().add(task)
+
+    listener = GrpcListener(Nobody(), asyncio.get_running_loop(), 100)
+    listener._calls = calls = Noting()
+    await listener.open(("127.0.0.1",), 0, lambda _: None)
+    listener.accept()
+    async with stranger(listener.addresses[0]) as call:
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await until(lambda: not calls, "the end of the stream")
+    assert noted == ["_handle_exceptions", "_schedule_rpc_coro"]
+    late = asyncio.create_task(asyncio.sleep(0.1))
+    calls.add(late)
+    await discard(listener)
+    assert late.done()
+
+
 async def test_no_more_than_max_connections() -> None:
     """A stream above it is turned away before anything is kept of it, and counted."""
     async with make(echo, max_connections=2) as there:

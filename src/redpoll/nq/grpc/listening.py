@@ -29,6 +29,9 @@ _SERVES = "AioServer"
 _TAKES = "AioServer._server_main_loop"
 _WAITS = "AioServer._request_call"
 
+#: The method of gRPC that runs in a task of its own for each served call, beside the one in which the handler runs.
+_CALLS = "_schedule_rpc_coro"
+
 #: Seconds in which a failed server is replaced, and seconds between two attempts: its port may close a moment later.
 AGAIN = 5.0
 _PAUSE = 0.05
@@ -73,6 +76,8 @@ class GrpcListener:
         self._server: Any = None
         #: The links of that server; each failed one has its own.
         self._links: set[ServedLink] = set()
+        #: Tasks of gRPC for calls whose handler has ended.
+        self._calls: set[asyncio.Task[Any]] = set()
         #: Set when a server has no links any more.
         self._emptied = asyncio.Event()
         #: Tasks that wait for the streams of failed servers, by server.
@@ -221,6 +226,9 @@ class GrpcListener:
         await asyncio.gather(*(_end(each, grace) for each in servers))
         # Their links have ended, or were just cancelled.
         await asyncio.gather(*self._broken.values())
+        if self._calls:
+            # A thread of gRPC ends them, a moment later: one that has not ended with the event loop is kept for ever.
+            await asyncio.wait(self._calls)
 
     async def wait_closed(self) -> None:
         """Return at once: accepted links have their transports."""
@@ -235,6 +243,17 @@ class GrpcListener:
         self._broken.clear()
 
     async def _serve(self, links: set[ServedLink], _requests: Any, context: Any) -> None:
+        """Run one stream, and note gRPC's tasks for it, which end behind it."""
+        try:
+            await self._run(links, context)
+        finally:
+            handling = asyncio.current_task()
+            for task in (handling, *tasks_of(_CALLS, handling)):
+                if task is not None:
+                    self._calls.add(task)
+                    task.add_done_callback(self._calls.discard)
+
+    async def _run(self, links: set[ServedLink], context: Any) -> None:
         """Run one stream, from its first message to its end."""
         # Of all servers: one that starts meanwhile still has to find its task that accepts calls. With eager tasks gRPC
         # makes the next one that waits for a call when this has run up to its first wait.
