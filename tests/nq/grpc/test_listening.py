@@ -10,10 +10,12 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from redpoll import Message, NotSent
+from redpoll import Message, NotSent, nq
 from redpoll.address import Address
 from redpoll.errors import ConfigError
 from redpoll.nq.grpc import listening
+from redpoll.nq.grpc.carrier import GrpcCarrier
+from redpoll.nq.grpc.library import tasks_of
 from redpoll.nq.grpc.listening import GrpcListener, address_of
 from redpoll.nq.grpc.options import METHOD
 from tests.node.support import until, within
@@ -152,26 +154,23 @@ async def test_a_loop_that_ends_while_it_stops(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_the_end_waits_for_tasks_of_grpc() -> None:
-    """Those that gRPC has for a stream are noted as that ends, and the end waits for them: they would keep their sockets."""
-    noted: list[str] = []
-
-    class Noting(set[Any]):
-        def add(self, task: Any) -> None:
-            noted.append(task.get_coro().__qualname__)
-            super().add(task)
-
-    listener = GrpcListener(Nobody(), asyncio.get_running_loop(), 100)
-    listener._calls = calls = Noting()
-    await listener.open(("127.0.0.1",), 0, lambda _: None)
-    listener.accept()
-    async with stranger(listener.addresses[0]) as call:
-        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    await until(lambda: not calls, "the end of the stream")
-    assert noted == ["_handle_exceptions", "_schedule_rpc_coro"]
-    late = asyncio.create_task(asyncio.sleep(0.1))
-    calls.add(late)
-    await discard(listener)
-    assert late.done()
+    """The end waits for the tasks that gRPC has for a stream: those that outlast the loop keep their sockets for ever."""
+    carrier = GrpcCarrier(nq.CommunicatorOptions())
+    async with make(echo, carrier=carrier) as there, make(listen=False) as node:
+        await within(node.request(Message(b"x", there.address)))
+        (listener,) = carrier._listeners
+        handling = tuple(listener._handling)
+        found = [*handling, *tasks_of(listening._CALLS, *handling)]
+        assert [getattr(each.get_coro(), "__qualname__", "") for each in found] == [
+            "_handle_exceptions",
+            "_schedule_rpc_coro",
+        ]
+        go_on = asyncio.Event()
+        late = asyncio.create_task(go_on.wait())
+        listener._handling.add(late)
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        await within(there.stop(drain=0))
+        assert late.done()
 
 
 async def test_no_more_than_max_connections() -> None:

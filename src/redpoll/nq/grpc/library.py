@@ -49,9 +49,10 @@ def tasks_of(kinds: str | tuple[str, ...], *owners: object) -> list[asyncio.Task
         owners: If given, only tasks whose coroutine refers to one of these, directly or by what it closes over.
     """
     tasks = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "").startswith(kinds)]
-    return [task for task in tasks if not owners or _refers(task, owners)]
+    ids = set(map(id, owners))
+    return [task for task in tasks if not owners or _refers(task, ids)]
 
 
-def _refers(task: asyncio.Task[Any], owners: tuple[object, ...]) -> bool:
+def _refers(task: asyncio.Task[Any], ids: set[int]) -> bool:
     near = gc.get_referents(task.get_coro())
-    return any(each is one for each in (*near, *gc.get_referents(*near)) for one in owners)
+    return any(id(each) in ids for each in (*near, *gc.get_referents(*near)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -76,8 +77,8 @@ class GrpcListener:
         self._server: Any = None
         #: The links of that server; each failed one has its own.
         self._links: set[ServedLink] = set()
-        #: Tasks of gRPC for calls whose handler has ended.
-        self._calls: set[asyncio.Task[Any]] = set()
+        #: Tasks of gRPC in which calls are handled: they last a moment longer than the handler.
+        self._handling: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         #: Set when a server has no links any more.
         self._emptied = asyncio.Event()
         #: Tasks that wait for the streams of failed servers, by server.
@@ -226,9 +227,10 @@ class GrpcListener:
         await asyncio.gather(*(_end(each, grace) for each in servers))
         # Their links have ended, or were just cancelled.
         await asyncio.gather(*self._broken.values())
-        if self._calls:
+        handling = tuple(self._handling)
+        if handling:
             # A thread of gRPC ends them, a moment later: one that has not ended with the event loop is kept for ever.
-            await asyncio.wait(self._calls)
+            await asyncio.wait({*handling, *tasks_of(_CALLS, *handling)})
 
     async def wait_closed(self) -> None:
         """Return at once: accepted links have their transports."""
@@ -243,18 +245,9 @@ class GrpcListener:
         self._broken.clear()
 
     async def _serve(self, links: set[ServedLink], _requests: Any, context: Any) -> None:
-        """Run one stream, and note gRPC's tasks for it, which end behind it."""
-        try:
-            await self._run(links, context)
-        finally:
-            handling = asyncio.current_task()
-            for task in (handling, *tasks_of(_CALLS, handling)):
-                if task is not None:
-                    self._calls.add(task)
-                    task.add_done_callback(self._calls.discard)
-
-    async def _run(self, links: set[ServedLink], context: Any) -> None:
         """Run one stream, from its first message to its end."""
+        if (handling := asyncio.current_task()) is not None:
+            self._handling.add(handling)
         # Of all servers: one that starts meanwhile still has to find its task that accepts calls. With eager tasks gRPC
         # makes the next one that waits for a call when this has run up to its first wait.
         self._loop.call_soon(_let_waiting_outlast)
