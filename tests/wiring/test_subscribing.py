@@ -488,17 +488,23 @@ async def test_another_queue_opens_a_lost_pipe() -> None:
         assert numbers(second) == (0, 1, 0)
 
 
+async def shared(wiring: Wiring) -> tuple[Any, Any, tuple[Subscription, Subscription]]:
+    """An exchange with one lost pipe to two queues, Q and R, another connection to their owner, and their subscriptions."""
+    exchange = await wiring.create_exchange("E")
+    former, later = far(wiring), far(wiring)
+    subscriptions = Subscription(exchange, "Q"), Subscription(exchange, "R")
+    for each in subscriptions:
+        await attach(each, former, None)
+    former.lose(PeerLost(None, ""), final=False)
+    return exchange, later, subscriptions
+
+
 @pytest.mark.parametrize("first", ["unbound", "opened for another"])
 async def test_unbound_while_it_is_lost(first: str) -> None:
     """A queue that leaves a pipe while that is lost, or opened for others alone, is taken out of it."""
     async with Wiring() as wiring:
-        exchange = await wiring.create_exchange("E")
-        former, later = far(wiring), far(wiring)
-        left, stays = Subscription(exchange, "Q"), Subscription(exchange, "R")
-        for each in (left, stays):
-            await attach(each, former, None)
+        exchange, later, (left, stays) = await shared(wiring)
         (pipe,) = exchange.pipes
-        former.lose(PeerLost(None, ""), final=False)
         await exchange.send(b"both")
         exchange.stage_out()
         if first == "unbound":
@@ -515,13 +521,8 @@ async def test_unbound_while_it_is_lost(first: str) -> None:
 async def test_bound_again_while_it_is_lost(waits: bool) -> None:
     """A queue that leaves a lost pipe and comes back is out of it in between, unless earlier messages still wait for it."""
     async with Wiring() as wiring:
-        exchange = await wiring.create_exchange("E")
-        former, later = far(wiring), far(wiring)
-        left, stays = Subscription(exchange, "Q"), Subscription(exchange, "R")
-        for each in (left, stays):
-            await attach(each, former, None)
+        exchange, later, (left, _) = await shared(wiring)
         (pipe,) = exchange.pipes
-        former.lose(PeerLost(None, ""), final=False)
         if waits:
             await exchange.send(b"both")
             exchange.stage_out()

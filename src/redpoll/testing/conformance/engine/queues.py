@@ -394,7 +394,7 @@ async def observing(place: Place) -> None:
     _, recorder = await send(engine, queue)
     await engine.delete(queue)
     await place.until(lambda: recorder.outcomes and "deleted" in heard)
-    # What the queue has given out may be here before its confirmation.
+    # The task may be here before its confirmation.
     assert sorted(heard[2:4]) == ["delivered", "submitted"]
     assert heard[:2] + heard[4:] == ["declared", "consumer", "cancelled", "consumer gone", "deleted"]
     end()
