@@ -23,7 +23,7 @@ AT_ONCE: Final = 4
 """Tasks that a worker has at a time."""
 
 PATIENCE: Final = 60.0
-"""Seconds that a program may take to start, a hub to answer, and a task to have its outcome: the machine may be loaded."""
+"""Seconds for a program to start, a hub to answer, a message to be confirmed, a task to have its outcome, under load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Binding:
         self.task: asyncio.Task[None] | None = None
         #: Why it was lost while it was being established; None if it was not.
         self.undone: RedpollError | None = None
-        #: The connection over which the owner of the exchange is asked to establish it; None if this wiring is that.
+        #: The connection over which the owner of the exchange is asked to establish it; None if none was asked yet.
         self.asked: Connection | None = None
         #: Set when a retry may succeed.
         self.retry_now = asyncio.Event()

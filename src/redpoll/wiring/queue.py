@@ -51,7 +51,7 @@ class QueueStats(NamedTuple):
 class Queue:
     """Receives messages of bound exchanges. Created by `Wiring.create_queue`; call its methods on that event loop.
 
-    Messages of one exchange arrive in the order in which they were sent, unless a queue is unbound and bound again while
+    Messages of one exchange arrive in the order in which they were sent, unless this queue is unbound and bound again while
     earlier ones still wait at the exchange, or they waited for another queue that a balancing exchange has lost. Exchanges
     take turns. Several tasks may receive at the same time: each message goes to one of them.
 

@@ -27,7 +27,7 @@ class EngineBase:
         status: Its state.
         max_body: The largest body, in bytes.
         closed: True if it is closed, or was never started.
-        forked: True in a child of the process in which it was started.
+        forked: True in a child of the process in which it was made.
     """
 
     window = 1

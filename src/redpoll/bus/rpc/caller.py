@@ -182,7 +182,7 @@ class Caller:
         self._streams: WeakSet[Stream] = WeakSet()
 
     async def close(self) -> None:
-        """Leave the open streams, and wait until the cancellations were sent; for a second, as the engine may be cut off."""
+        """End the open streams, and wait until the cancellations were sent; for a second, as the engine may be cut off."""
         for stream in tuple(self._streams):
             stream.lose(Closed("bus"))
         await asyncio.sleep(0)  # leaving begins in another turn

@@ -208,7 +208,7 @@ class Stream:
                 self._leave(self._id)
 
     def lose(self, error: RedpollError) -> None:
-        """Have no more parts come, for the bus, which is closed: behind those that came is the error, or their end."""
+        """End it, as the bus is closed: parts that came are still returned, then the end if that came too, or the error."""
         if self._over:
             return
         self._watcher.gone(error)

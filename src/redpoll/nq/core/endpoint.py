@@ -180,7 +180,7 @@ class Endpoint:
             # Let acknowledgements leave.
             await self.node.stop(0.5)
         except asyncio.CancelledError:
-            # After its drain a stop that is cancelled does not wait.
+            # A stop that is cancelled after its drain does not wait for the end of links; the next one does.
             await self.node.stop()
             raise
 

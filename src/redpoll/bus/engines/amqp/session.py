@@ -122,7 +122,7 @@ class Session:
         is_blocked: True while the server reads no publishes.
         is_full: True while it does not read them as fast as they are written.
         settled: Waits for the confirmations of what was published.
-        failed: Why no connection is made any more, by a defect; None while one is.
+        failed: The defect that ended the connecting for good; None if there was none.
         unanswered: Functions that return the seconds for which something waits for the server, and its name.
     """
 
@@ -286,7 +286,7 @@ class Session:
         self._wake()
 
     def _ended(self, runner: asyncio.Task[None]) -> None:
-        """Fail what waits for a connection, and what will, where a defect has ended the connecting: only closing does."""
+        """Fail all that waits, or will wait, for a connection if a defect has ended the task that connects."""
         error = None if runner.cancelled() else runner.exception()
         if error is None:
             return

@@ -44,7 +44,7 @@ def open_store(
         key_time: Seconds that a dedup key counts.
         keys: Dedup keys of a queue at most.
         reserve: Bytes that are set aside for when the disk is full.
-        recent: As for each store.
+        recent: See `redpoll.bus.engines.hub.store.Store`.
         connect: Makes the connection; for tests.
         open_bodies: Opens the file of large bodies; for tests.
 
