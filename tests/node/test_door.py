@@ -195,6 +195,29 @@ async def test_acknowledgements_wait_for_a_record() -> None:
         await ended(ends)
 
 
+async def test_acknowledgements_wait_for_as_long_as_the_first_ones() -> None:
+    """An acknowledgement that came after others were written with a record is written alone only later than these."""
+    async with Layer(listen=False) as one, Patient() as other:
+        await within(one.ready(other.address))
+        await until(lambda: one.sessions and other.sessions, "the sessions")
+        peer, back = one.sessions[0][1], other.sessions[0][1]
+        (connection,) = other._peers.connections
+        first: list[Batch] = []
+        second: list[Batch] = []
+        one.post_all(peer, [(b"", b"first")], first.append)
+        await until(lambda: other.handled, "the first record")
+        other.post_all(back, [(b"", b"answer")], lambda _: None)
+        await ended(first)
+        one.post_all(peer, [(b"", b"second")], second.append)
+        await until(lambda: len(other.handled) == 2, "the second record")
+        # As the timer does that was set for the first one.
+        connection._write_late()
+        await turns(200)
+        assert not second
+        connection._write_late()
+        await ended(second)
+
+
 async def test_nothing_else_waits_for_a_record() -> None:
     """A patient layer writes at once what else a read causes: refusals, and messages that waited for the window."""
     async with Layer(listen=False, keepalive=600.0) as one, Patient(keepalive=600.0) as other:

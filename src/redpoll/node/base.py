@@ -47,7 +47,7 @@ class NodeBase:
     _dispatcher_class: type[Dispatcher] = Dispatcher
     #: The carrier of its links.
     _carrier: Carrier = Sockets()
-    #: Seconds that acknowledgements wait for what may be written with them.
+    #: Seconds that acknowledgements wait for what may be written with them; twice that at most.
     patience = 0.0
     #: Whether it serves libchirp nodes.
     libchirp = True

@@ -94,7 +94,7 @@ class Connection(WritingHalf):
         target: The peer that this node dialled for; for the keeper only.
     """
 
-    __slots__ = ("_awaiting", "_late", "_patience", "_reads_on", "_shared", "reader", "ready", "target")
+    __slots__ = ("_awaiting", "_late", "_patience", "_reads_on", "_sent_then", "_shared", "reader", "ready", "target")
 
     keeper: Keeper
 
@@ -117,8 +117,9 @@ class Connection(WritingHalf):
         self._reads_on = False
         self._awaiting: asyncio.TimerHandle | None = None
         self._patience = link.settings.patience
-        #: Writes acknowledgements that nothing was written with.
+        #: Writes acknowledgements that nothing was written with; and the bytes that were sent when it was set.
         self._late: asyncio.TimerHandle | None = None
+        self._sent_then = 0
 
     # Called by asyncio
 
@@ -188,12 +189,21 @@ class Connection(WritingHalf):
         if len(link.output) >= EARLY_FLUSH or link.state is not LinkState.OPEN or not link.only_acknowledges:
             return False
         if self._late is None:
-            self._late = self._loop.call_later(self._patience, self._write_late)
+            self._write_later()
         return True
+
+    def _write_later(self) -> None:
+        self._sent_then = self.link.bytes_sent
+        self._late = self._loop.call_later(self._patience, self._write_late)
 
     def _write_late(self) -> None:
         self._late = None
-        self.flush()
+        if self.link.output:
+            if self.link.bytes_sent == self._sent_then:
+                self.flush()
+            else:
+                # Those that the timer was set for were written with something, and these came later.
+                self._write_later()
 
     def _read_later(self) -> None:
         """Read again after the consumers' turn: the messages of 32 reads fit no cache, and garbage collections visit them."""

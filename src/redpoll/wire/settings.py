@@ -24,7 +24,7 @@ class Settings(Config):
     epoch: int = 0
     #: Whether a large body is delivered as bytes, which costs a copy, instead of as the memory it was received into.
     flat: bool = False
-    #: Seconds that acknowledgements wait for what may be written with them.
+    #: Seconds that acknowledgements wait for what may be written with them; twice that at most.
     patience: float = 0.0
     #: Whether nodes are served that announce nothing; if not, their links are closed as those without a handshake are.
     libchirp: bool = True
