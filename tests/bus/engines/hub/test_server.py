@@ -6,6 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -143,6 +144,20 @@ async def test_what_nobody_waits_for_is_said_with_the_next_record(monkeypatch: p
             await client.say([p.DONE, 10, 8, tokens[8][0], 0, None, "", []])
             assert await client.answer(10) == (p.REPLY, True)
             assert [each[1] for each in client.heard[-4:] if each[0] == p.REPLY][-3:] == [8, 9, 10]
+            await client.say([p.PUBLISH, 11, "c", PAYLOAD, True, *call])
+            (there,) = hub.hub._clients.values()
+            left: list[int] = []
+
+            def fire() -> None:
+                # As the timer does, first the one that was set for 8.
+                there._flush_late()
+                left.append(len(there._waiting))
+
+            hub.call(fire)
+            await until(lambda: left, "the timer")
+            hub.call(fire)
+            assert await client.answer(11) == (p.REPLY, [ANY, False])
+            assert left == [1, 0]
     with running() as hub:
         async with redpoll.connect(hub.url) as bus, bus.tasks.worker(lambda _: None, "q"):
             await bus.tasks.run(1, "q")

@@ -119,7 +119,9 @@ class Client:
         self._owed: dict[int, int] = {}
         self._held: list[Received[Any]] = []
         self._scheduled = False
+        # Sends records that nobody waits for; and True if what waited when it was set was sent with others.
         self._late: asyncio.TimerHandle | None = None
+        self._overtaken = False
 
     def say(self, *record: Any) -> None:
         """Send a record in this turn of the loop, behind those before."""
@@ -138,11 +140,17 @@ class Client:
         if self.open:
             self._waiting.append(list(record))
             if self._late is None:
-                self._late = asyncio.get_running_loop().call_later(p.PATIENCE, self._flush_late)
+                self._flush_later()
+
+    def _flush_later(self) -> None:
+        self._overtaken = False
+        self._late = asyncio.get_running_loop().call_later(p.PATIENCE, self._flush_late)
 
     def _flush_late(self) -> None:
         self._late = None
-        if not self._scheduled:
+        if self._overtaken and self._waiting and self.open:
+            self._flush_later()
+        elif not self._scheduled:
             self.flush()
 
     def deliver(self, record: list[Any]) -> None:
@@ -201,6 +209,7 @@ class Client:
         tasks = 0
         if self.open and left and self._has_room():
             # No more of them are taken, and encoded, than there is room for.
+            self._overtaken = True
             for body, records in p.pack(map(deque.popleft, repeat(waiting, left))):
                 self._probed = False
                 self._post(body)
