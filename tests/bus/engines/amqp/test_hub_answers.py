@@ -51,3 +51,25 @@ async def test_a_task_of_a_schedule_that_is_not_taken_is_logged(caplog: pytest.L
     (record,) = caplog.records
     assert record.getMessage().startswith("a task of a schedule waits: ")
     assert "the connection was lost" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "meta", [None, {"redpoll": None}, {"redpoll": ["q", 0, True]}, {"redpoll": ["q", 0, False, True]}]
+)
+async def test_a_task_of_a_schedule_that_is_none_is_a_dead_letter(
+    meta: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What any client may put into the hub's queue of schedules, and no program can read, is told once and kept apart."""
+    rejected: list[dict[str, Any]] = []
+    delivery = cast(
+        "Any",
+        SimpleNamespace(
+            envelope=Envelope("raw", b"no envelope", meta), left=None, id="1", reject=lambda **how: rejected.append(how)
+        ),
+    )
+    await Schedules(cast("Any", None))._carry(delivery, cast("Any", None), lambda: True)
+    assert [each["requeue"] for each in rejected] == [False]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"a task of a schedule is a dead letter of the hub's queue 'amqp.scheduled': {rejected[0]['reason']}"
+    )

@@ -16,7 +16,8 @@ from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.amqp import messages as m
 from redpoll.bus.engines.amqp import topology as t
 from redpoll.bus.engines.amqp.publishing import Sending
-from redpoll.errors import ConfigError, DeadLettered, TaskCancelled, TaskExpired, Unsupported
+from redpoll.bus.envelope import Envelope, encode
+from redpoll.errors import ConfigError, DeadLettered, PayloadTooLarge, TaskCancelled, TaskExpired, Unsupported
 from redpoll.testing.conformance.frame import Recorder
 from tests.bus.engines.amqp.support import BRIEF, PATIENCE, Way, elapse, until, within
 from tests.bus.engines.amqp.workers import Worker
@@ -307,6 +308,31 @@ async def test_a_schedule_outlives_its_programs(rabbitmq: Broker, hub: Running) 
         assert await bus.tasks.unschedule("often")
         assert not await bus.tasks.unschedule("often")
     assert set(done) == {"y"}
+
+
+async def test_a_task_that_nobody_can_carry_stops_no_schedule(
+    rabbitmq: Broker, hub: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A foreign task among those of schedules is a dead letter, one too large too; those for a full queue are left out."""
+    done: list[Any] = []
+    body = bytes(encode(Envelope("raw", b"x" * 2_000)))
+    async with redpoll.connect(hub.url) as alone, both(rabbitmq, hub, max_body=1_000) as bus:
+        await bus.queues.declare(QueueSpec("full", max_length=1))
+        await bus.engine.publish(Envelope("raw", b""), queue="full")
+        put = alone.engine.publish
+        for meta in (None, {"redpoll": ["q", "high", True, True]}, {"redpoll": ["q", 0, False, False]}):
+            await put(Envelope("raw", body, meta), queue="amqp.scheduled")
+        # More than one program carries at a time, each of which waits a second for room.
+        small, meta = bytes(encode(Envelope("raw", b""))), {"redpoll": ["full", 0, False, False]}
+        await asyncio.gather(*(put(Envelope("raw", small, meta), queue="amqp.scheduled") for _ in range(40)))
+        await bus.tasks.schedule("often", "x", queue="q", every=0.2)
+        async with bus.tasks.worker(lambda task: done.append(task.data), queue="q"):
+            await until(lambda: len(done) > 2, "tasks of the schedule")
+        with pytest.raises(PayloadTooLarge):
+            await bus.tasks.schedule("large", "x" * 2_000, queue="q", every=0.2)
+        assert (await alone.queues.inspect("amqp.scheduled")).dead == 3
+    assert set(done) == {"x"}
+    assert caplog.text.count("is a dead letter of the hub's queue") == 3
 
 
 @pytest.mark.nightly

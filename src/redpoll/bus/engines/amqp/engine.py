@@ -512,6 +512,11 @@ class AmqpEngine(AmqpQueues):
         check_subject("queue", publication.queue)
         self._check()
         results = self._hub_for("schedules")
+        # Whatever RabbitMQ would not take of it then.
+        size = len(publication.envelope.body)
+        if size > self.max_body:
+            raise PayloadTooLarge(size, self.max_body)
+        m.headers_of(publication.envelope)
         if not await self._exists(publication.queue):
             raise NoRoute(publication.queue, "declare it first")
         await results.schedules.set(name, publication, times)

@@ -91,7 +91,7 @@ class AmqpMember(EngineBase, Lacking):
     ) -> None:
         self.status = Status()
         self.store = uuid.uuid4().hex[:16]
-        self.max_body = max_body
+        self.max_body = self._max_body = max_body
         self._wait = wait
         self._connect_timeout = connect_timeout
         self._hosts = hosts
@@ -175,9 +175,9 @@ class AmqpMember(EngineBase, Lacking):
         try:
             if self.results is not None:
                 await self.results.hub.__aenter__()
-                self._capabilities = self.results.added_to(self._capabilities)
-                self.max_body = self.parts.max_body = self._capabilities.max_body
-                self.results.hub.status.watch(self._hub_changed)
+                status = self.results.hub.status
+                status.watch(self._hub_changed)
+                self._hub_changed(status.state, status.reason)
             await session.open(self._connect_timeout, self._wait)
         except BaseException:
             await self._end()
@@ -269,8 +269,13 @@ class AmqpMember(EngineBase, Lacking):
             self.session.spawn(self.results.bury(self.catalogue.specs.get(queue) or QueueSpec(queue), task, reason))
 
     def _hub_changed(self, state: EngineState, reason: str) -> None:
+        if self.results is not None:
+            # A hub tells its largest body as it answers.
+            self._capabilities = self.results.added_to(self._capabilities, self._max_body)
+            self.max_body = self.parts.max_body = self._capabilities.max_body
         gone = state is not EngineState.READY and not self.closed
-        self.session.reason("hub", f"the hub for results is {state.value}: {reason}" if gone else None)
+        what = f"the hub for results is {state.value}{f': {reason}' if reason else ''}"
+        self.session.reason("hub", what if gone else None)
 
     def _over(self, task: str) -> None:
         """Note that the outcome of a task is known."""

@@ -24,7 +24,7 @@ from redpoll.bus.records import (
     Receipt,
     TaskInfo,
 )
-from redpoll.errors import NoRoute, RedpollError
+from redpoll.errors import NoRoute, NotAuthorized, RedpollError
 
 __all__ = ["Gate", "Results"]
 
@@ -79,12 +79,17 @@ class Results:
         self._consumers: dict[str, HubConsumer] = {}
         self._opening = asyncio.Lock()
 
-    def added_to(self, capabilities: Capabilities) -> Capabilities:
-        """Return the capabilities of RabbitMQ with such a hub."""
+    def added_to(self, capabilities: Capabilities, max_body: int) -> Capabilities:
+        """Return the capabilities of RabbitMQ with such a hub.
+
+        Args:
+            capabilities: Those of RabbitMQ.
+            max_body: The largest body for RabbitMQ, in bytes.
+        """
         return replace(
             capabilities,
             results="stored",
-            max_body=min(capabilities.max_body, self.hub.max_body),
+            max_body=min(max_body, self.hub.max_body),
             dedup=True,
             fencing=True,
             attempts="lost",
@@ -154,8 +159,13 @@ class Results:
         return found
 
     async def bury(self, spec: QueueSpec, task: str, reason: str) -> None:
-        """End a task as a dead letter that RabbitMQ has dropped."""
-        got = await self.claim(spec, task)
+        """End a task that RabbitMQ has dropped as a dead letter, or as cancelled where this program may not work on it."""
+        try:
+            got = await self.claim(spec, task)
+        except NotAuthorized:
+            # This program may submit alone, and so may cancel.
+            await self.hub.cancel(task)
+            return
         if isinstance(got, HubDelivery):
             await got.reject(requeue=False, reason=reason)
 

@@ -20,7 +20,17 @@ from redpoll.bus.records import (
     Times,
     check_subject,
 )
-from redpoll.errors import Expired, NoRoute, QueueFull, RedpollError
+from redpoll.errors import (
+    DecodeError,
+    EncodeError,
+    Expired,
+    NoRoute,
+    PayloadTooLarge,
+    QueueFull,
+    RedpollError,
+    Unsupported,
+    UsageError,
+)
 
 __all__ = ["PREFIX", "Schedules"]
 
@@ -36,6 +46,8 @@ _CARRIED: Final = 32
 _ROOM: Final = 1.0
 #: Seconds between two tries of what failed.
 _PAUSE: Final = 1.0
+#: What another try does not change: RabbitMQ takes no such task.
+_UNFIT: Final = (DecodeError, EncodeError, PayloadTooLarge, Unsupported, UsageError)
 
 
 class Schedules:
@@ -57,30 +69,36 @@ class Schedules:
         """
         while not self._hub.closed:
             try:
-                await self._hub.declare(QueueSpec(_SCHEDULED))
-                async for delivery in await self._hub.consume(_SCHEDULED, credit=_CARRIED):
-                    await self._carry(delivery, publish, ready)
-            except RedpollError as error:
-                _log.debug("tasks of schedules wait: %s", error)
+                async with asyncio.TaskGroup() as carrying:
+                    await self._hub.declare(QueueSpec(_SCHEDULED))
+                    async for delivery in await self._hub.consume(_SCHEDULED, credit=_CARRIED):
+                        # Beside each other: one may wait for room in its queue.
+                        carrying.create_task(self._carry(delivery, publish, ready))
+            except* RedpollError as errors:
+                _log.debug("tasks of schedules wait: %s", errors.exceptions[0])
                 await asyncio.sleep(_PAUSE)
 
     async def _carry(
         self, delivery: HubDelivery, publish: Callable[..., Awaitable[Receipt]], ready: Callable[[], bool]
     ) -> None:
-        queue, priority, ttl, keep = (delivery.envelope.meta or {})["redpoll"]
         left = delivery.left
-        limit = {"ttl" if ttl else "deadline": left} if left is not None else {}
         try:
+            queue, priority, ttl, keep = _options(delivery.envelope)
+            limit = {"ttl" if ttl else "deadline": left} if left is not None else {}
             # With a key: the one that carries it may be killed behind this.
             await publish(
                 decode(delivery.envelope.body), queue=queue, priority=priority, dedup=f"scheduled {delivery.id}",
                 keep=keep, timeout=_ROOM, **limit,
             )  # fmt: skip
         except (NoRoute, QueueFull, Expired) as error:
-            if not ready():
+            if not (ready() and self._hub.linked):
                 delivery.reject(delay=_PAUSE)
                 return
             _log.info("a task of a schedule was left out: %s", error)
+        except _UNFIT as error:
+            _log.warning("a task of a schedule is a dead letter of the hub's queue %r: %s", _SCHEDULED, error)
+            delivery.reject(requeue=False, reason=str(error))
+            return
         except RedpollError as error:
             _log.info("a task of a schedule waits: %s", error)
             delivery.reject(delay=_PAUSE)
@@ -132,6 +150,18 @@ class Schedules:
             for each in await self.all()
             if (name is None or each.name == name) and (queue is None or each.queue == queue)
         ]
+
+
+def _options(envelope: Envelope) -> tuple[str, int, bool, bool]:
+    """Return the queue of a task, its priority, whether its deadline is its `ttl`, and whether its outcome is kept.
+
+    Raises:
+        DecodeError: They are not there: any client of the hub may put a task into its queue.
+    """
+    match (envelope.meta or {}).get("redpoll"):
+        case [str() as queue, int() as priority, bool() as ttl, bool() as keep]:
+            return queue, priority, ttl, keep
+    raise DecodeError("envelope", "expected the options of a task of a schedule")
 
 
 def _schedule_name(name: str, queue: str) -> str:
