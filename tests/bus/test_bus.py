@@ -16,7 +16,7 @@ import pytest
 import redpoll
 from redpoll.bus import EngineState, EngineURL, QueueSpec, Task, connect
 from redpoll.bus.engines.memory import MemoryEngine, open_engine
-from redpoll.errors import ConfigError, SpecConflict, TaskCancelled, Unsupported, UsageError
+from redpoll.errors import Closed, ConfigError, SpecConflict, TaskCancelled, Unsupported, UsageError
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,27 @@ def test_an_unknown_engine_names_those_there_are() -> None:
         connect("gopher://host")
     with pytest.raises(ConfigError, match="serializer"):
         connect("memory://", serializer="nothing")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("url", ["memory://", "redpoll://127.0.0.1", "amqp://127.0.0.1"])
+async def test_a_bus_that_was_not_entered_says_so(url: str) -> None:
+    """Whatever a bus is asked for before it is entered raises `Closed`, with the remedy."""
+    bus = connect(url)
+    for operation in (
+        lambda: bus.tasks.submit(1),
+        lambda: bus.tasks.run(1, timeout=2),
+        lambda: bus.tasks.next(timeout=2),
+        lambda: bus.tasks.worker(print).__aenter__(),
+        lambda: bus.rpc.call("calculator", "add"),
+        lambda: bus.rpc.serve("calculator", print).start(),
+        lambda: bus.broadcast.send("x", subject="a"),
+        lambda: bus.notifier("host-1").info("begun"),
+        bus.queues.names,
+    ):
+        with pytest.raises(Closed, match=r"the bus is not running \(enter it first: async with redpoll\.connect"):
+            await operation()
+    await bus.close()
 
 
 @pytest.mark.asyncio

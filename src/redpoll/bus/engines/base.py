@@ -45,7 +45,21 @@ class EngineBase:
         """Return the error if it cannot be used, or None."""
         if self.forked:
             return forked_error()
-        return Closed("bus") if self.closed else None
+        if not self.closed:
+            return None
+        return Closed("bus", None if hasattr(self, "loop") else "enter it first: async with redpoll.connect(…) as bus")
+
+    @property
+    def clock(self) -> Any:
+        """Its time: that of the loop.
+
+        Raises:
+            Closed: It was never started.
+        """
+        loop = getattr(self, "loop", None)
+        if loop is None:
+            raise self.refusal() or Closed("bus")
+        return loop
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Close."""

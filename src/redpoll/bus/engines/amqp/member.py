@@ -137,11 +137,6 @@ class AmqpMember(EngineBase, Lacking):
         where = ",".join(f"{host}:{port}" for host, port in self._hosts)
         return f"<AmqpEngine amqp://{where} {self.status.state.value}>"
 
-    @property
-    def clock(self) -> Any:
-        """Its time: that of the loop."""
-        return self.loop
-
     def _check(self) -> None:
         refusal = self.refusal()
         if refusal is not None:

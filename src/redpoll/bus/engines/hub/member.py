@@ -152,11 +152,6 @@ class HubMember(Receiving):
         return f"the hub at {', '.join(map(str, self._hosts))} ({self.status.state.value}{f': {reason}' if reason else ''})"
 
     @property
-    def clock(self) -> Any:
-        """Its time: that of the loop."""
-        return self.loop
-
-    @property
     def rejection(self) -> RedpollError | None:
         """The error of operations that begin now, or None: closed, or not let in by the hub at the last try."""
         refusal = self.refusal()

@@ -88,7 +88,8 @@ class MemoryEngine(Member):
     @property
     def clock(self) -> Clock:
         """Its time."""
-        return self.loop if self._clock is None else self._clock
+        clock: Clock = super().clock if self._clock is None else self._clock
+        return clock
 
     async def __aenter__(self) -> Self:
         """Start on the running loop."""
