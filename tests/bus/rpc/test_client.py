@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from redpoll.bus.rpc import Target
-from redpoll.errors import CallTimeout, ConfigError, NoRoute, UsageError
+from redpoll.errors import CallTimeout, ConfigError, NoRoute, RemoteError, UsageError
 from tests.bus.patterns import Server, bus_in_virtual_time, until
+
+if TYPE_CHECKING:
+    from decimal import Decimal as Elsewhere
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,6 +35,16 @@ class Calculator:
         """Nothing that a client has."""
 
 
+class Interface(Protocol):
+    """The same methods for a program without the code: what is annotated as an iterator is a stream."""
+
+    async def add(self, a: int, b: int = 1) -> int: ...
+
+    def primes(self, below: int) -> AsyncIterator[int]: ...
+
+    async def odd(self, value: Elsewhere) -> int: ...
+
+
 async def test_a_client_calls_methods_by_keywords() -> None:
     """A client has the methods of its target; those that are named like its own are called by name."""
     server = Server("s")
@@ -42,6 +56,8 @@ async def test_a_client_calls_methods_by_keywords() -> None:
         await client.fanout("append", text="4")
         await until(lambda: sorted(server.seen) == ["1", "2", "3", "4"])
         assert client.append is client.append
+        with pytest.raises(TypeError, match=r"append\(\) takes keyword arguments"):
+            await client.append("5")
         assert repr(client) == "<Client of 'a'>"
         with pytest.raises(AttributeError):
             _ = client._private
@@ -62,8 +78,9 @@ async def test_settings_are_prepared() -> None:
         await clock.advance(5)
         with pytest.raises(CallTimeout):
             await call
-        with pytest.raises(UsageError, match="'hosts'"):
-            client.prepare(hosts=1)
+        with pytest.raises(UsageError, match=r"no setting 'hosts' \(it has .*timeout, topic"):
+            client.prepare(hosts=1)  # type: ignore[call-arg]
+        wrong: dict[str, Any]
         for wrong in ({"timeout": -1}, {"version": "5"}, {"version_cap": "x"}, {"topic": None}):
             with pytest.raises(ConfigError):
                 client.prepare(**wrong)
@@ -120,8 +137,19 @@ async def test_a_class_is_the_type_of_its_client() -> None:
         assert await client.add(a=1) == 2
         assert [number async for number in client.primes(12)] == [2, 3, 5, 7, 11]
         assert client.add.__doc__ == "Add."
-        assert not hasattr(client, "plain")
+        with pytest.raises(UsageError, match=r"Calculator\.plain is a plain function.*async def"):
+            client.plain()
         with pytest.raises(TypeError, match="missing a required argument"):
             await client.add()  # type: ignore[call-arg]
         with pytest.raises(UsageError, match="no asynchronous methods"):
             bus.rpc.client("a", int)
+
+
+async def test_an_interface_without_code_is_the_type_of_a_client() -> None:
+    """A protocol is enough: its streams are those that say so, and a name for type checkers alone does no harm."""
+    async with bus_in_virtual_time() as (bus, _), bus.rpc.serve("a", Calculator()):
+        client = bus.rpc.client("a", Interface, timeout=3)
+        assert await client.add(1, b=2) == 3
+        assert [number async for number in client.primes(12)] == [2, 3, 5, 7, 11]
+        with pytest.raises(RemoteError, match="NoSuchMethod: 'odd'"):
+            await client.odd(1)  # type: ignore[arg-type]

@@ -97,6 +97,8 @@ def test_calls(bus: BlockingBus, calculator: Calculator) -> None:
     client = bus.rpc.client("calculator", timeout=PATIENCE)
     assert [client.add(a=1, b=2), client.call("multiply", a=2, b=3)] == [3, 6]
     assert client.multiply.future(a=4, b=5).result(PATIENCE) == 20
+    with pytest.raises(TypeError, match=r"multiply\(\) takes keyword arguments"):
+        client.multiply(4, 5)
     other = client.prepare(server="one", version_cap="1.5")
     assert (other.target.server, other.settings.timeout) == ("one", PATIENCE)
     assert (other.can_send_version("1.4"), other.can_send_version("1.6")) == (True, False)

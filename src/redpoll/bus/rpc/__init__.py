@@ -1,7 +1,7 @@
 """Calls by name, casts, streamed answers: ``bus.rpc``."""
 
 from redpoll.bus.rpc.caller import CallOptions, CallStats, Settings
-from redpoll.bus.rpc.client import Client
+from redpoll.bus.rpc.client import Client, ClientOptions
 from redpoll.bus.rpc.endpoints import (
     AccessPolicy,
     ExplicitAccessPolicy,
@@ -19,6 +19,7 @@ __all__ = [
     "CallOptions",
     "CallStats",
     "Client",
+    "ClientOptions",
     "ExplicitAccessPolicy",
     "LegacyAccessPolicy",
     "Rpc",

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine
 from dataclasses import fields, replace
 from functools import wraps
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NoReturn, Unpack, get_origin, get_type_hints
 
-from redpoll.bus.rpc.caller import Caller, Settings, Way
+from redpoll.bus.rpc.caller import Caller, CallOptions, Settings, Way
 from redpoll.bus.rpc.replies import Stream
 from redpoll.bus.rpc.target import Target, accepts
 from redpoll.errors import UsageError
 
-__all__ = ["Client", "typed_client"]
-
-T = TypeVar("T")
+__all__ = ["Client", "ClientOptions", "keywords_only", "typed_client"]
 
 _OF_TARGET: Final = frozenset({"exchange", "topic", "namespace", "version", "server", "fanout"})
 
 
 _OF_CALLS: Final = frozenset(each.name for each in fields(Settings))
+_STREAMS: Final = (AsyncGenerator, AsyncIterable, AsyncIterator)
+
+
+class ClientOptions(CallOptions, total=False):
+    """Fields of `Settings` and of `Target` that a client can have as keywords."""
+
+    version_cap: str | None
+    topic: str
+    server: str | None
+    exchange: str | None
+    namespace: str | None
+    version: str | None
+    fanout: bool | None
 
 
 class Client:
@@ -46,7 +57,7 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client of {self.target.title!r}>"
 
-    def prepare(self, **changes: Any) -> Client:
+    def prepare(self, **changes: Unpack[ClientOptions]) -> Client:
         """Return a client with other settings, or for another target; None is a value as well.
 
         Args:
@@ -59,9 +70,11 @@ class Client:
         """
         wrong = changes.keys() - _OF_CALLS - _OF_TARGET
         if wrong:
-            raise UsageError(f"a client has no setting {min(wrong)!r}")
-        target = Target.of(self.target(**{name: changes[name] for name in changes.keys() & _OF_TARGET}))
-        settings = replace(self.settings, **{name: changes[name] for name in changes.keys() & _OF_CALLS})
+            known = ", ".join(sorted(_OF_CALLS | _OF_TARGET))
+            raise UsageError(f"a client has no setting {min(wrong)!r}", f"it has {known}")
+        given: dict[str, Any] = {**changes}
+        target = Target.of(self.target(**{name: given[name] for name in given.keys() & _OF_TARGET}))
+        settings = replace(self.settings, **{name: given[name] for name in given.keys() & _OF_CALLS})
         return Client(self._caller, target, settings)
 
     def can_send_version(self, version: str | None = None) -> bool:
@@ -128,31 +141,70 @@ class _Remote:
         self._call = client._caller.call
         self._settings = client.settings
 
-    def __call__(self, **args: Any) -> Coroutine[Any, Any, Any]:
-        """Call it, and wait for its answer."""
+    def __call__(self, *wrong: Any, **args: Any) -> Coroutine[Any, Any, Any]:
+        """Call it, and wait for its answer.
+
+        Raises:
+            TypeError: There are positional arguments.
+        """
+        if wrong:
+            raise keywords_only(self._way.method)
         return self._call(self._way, args, self._settings)
 
 
-def typed_client(client: Client, interface: type[T]) -> T:
+def keywords_only(method: str) -> TypeError:
+    """Return the error of a call with positional arguments."""
+    return TypeError(
+        f"{method}() takes keyword arguments; those of a typed client, client(target, Class), have positions"
+    )
+
+
+def typed_client(client: Client, interface: Any) -> Any:
     """Return an object with the asynchronous methods of a class, which calls those of a client's target.
 
-    Asynchronous generators are streams. Arguments are bound to the signature here, so that they may be positional.
+    Asynchronous generators are streams, and so are methods annotated to return an `AsyncIterator`. Arguments are bound to the
+    signature here, so that they may be positional. Other methods raise `UsageError`.
 
     Raises:
         UsageError: The class has no asynchronous methods.
     """
     methods: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     for name, function in inspect.getmembers(interface, inspect.isfunction):
         if name.startswith("_"):
             continue
-        if inspect.isasyncgenfunction(function):
+        if _is_stream(function):
             methods[name] = _bound(function, client.stream)
         elif inspect.iscoroutinefunction(function):
             methods[name] = _bound(function, client.call)
+        else:
+            others[name] = _refused(function)
     if not methods:
-        raise UsageError(f"{interface.__name__} has no asynchronous methods")
-    made = type(f"{interface.__name__}Client", (), {**methods, "__doc__": interface.__doc__})
-    return cast("T", made())
+        raise UsageError(f"{interface.__name__} has no asynchronous methods", "declare them with async def")
+    made = type(f"{interface.__name__}Client", (), {**others, **methods, "__doc__": interface.__doc__})
+    return made()
+
+
+def _is_stream(function: Callable[..., Any]) -> bool:
+    if inspect.isasyncgenfunction(function):
+        return True
+    try:
+        returned = get_type_hints(function).get("return")
+    except (NameError, TypeError):
+        # A name that is imported for type checkers alone.
+        return False
+    return (get_origin(returned) or returned) in _STREAMS
+
+
+def _refused(function: Callable[..., Any]) -> Callable[..., NoReturn]:
+    @wraps(function)
+    def method(*_: Any, **__: Any) -> NoReturn:
+        raise UsageError(
+            f"{function.__qualname__} is a plain function, and a typed client has asynchronous methods",
+            "declare it with async def in the class of the client, or call it by name",
+        )
+
+    return method
 
 
 def _bound(function: Callable[..., Any], send: Callable[..., Any]) -> Callable[..., Any]:

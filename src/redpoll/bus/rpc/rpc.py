@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any, Final, TypeVar, Unpack, overload
@@ -12,7 +12,7 @@ from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.rpc.caller import Caller, CallOptions, CallStats, Settings, check_times
-from redpoll.bus.rpc.client import Client, typed_client
+from redpoll.bus.rpc.client import Client, ClientOptions, typed_client
 from redpoll.bus.rpc.endpoints import AccessPolicy, Endpoints
 from redpoll.bus.rpc.replies import Stream
 from redpoll.bus.rpc.server import Server
@@ -233,18 +233,22 @@ class Rpc:
         )
 
     @overload
-    def client(self, target: Target | str, /, **settings: Any) -> Client: ...
+    def client(self, target: Target | str, /, **settings: Unpack[ClientOptions]) -> Client: ...
 
+    # Not type[T]: mypy takes no protocol for that.
     @overload
-    def client(self, target: Target | str, interface: type[T], /, **settings: Any) -> T: ...
+    def client(self, target: Target | str, interface: Callable[..., T], /, **settings: Unpack[ClientOptions]) -> T: ...
 
-    def client(self, target: Target | str, interface: type[T] | None = None, /, **settings: Any) -> Client | T:
+    def client(
+        self, target: Target | str, interface: Callable[..., T] | None = None, /, **settings: Unpack[ClientOptions]
+    ) -> Client | T:
         """A client: ``calculator = bus.rpc.client("calculator", timeout=3); await calculator.add(a=1, b=2)``.
 
         Args:
             target: The addressee.
             interface: A class whose asynchronous methods the client has: with their signatures, checked for types. It may be
-                the class that is served, or one with the same methods that do nothing.
+                the class that is served, or one with the same methods that do nothing, in which a stream is an asynchronous
+                generator or is annotated to return an `AsyncIterator`.
             **settings: Fields of `Settings`, and of its target: those of `Client.prepare`.
 
         Raises:

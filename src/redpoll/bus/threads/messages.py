@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.verbs import Attribute, Face, call, maker, verb
@@ -12,7 +12,7 @@ from redpoll.bus.notifications.notifications import Notifications
 from redpoll.bus.notifications.notifier import Notifier, NotifierLike, Priorities, Route, RoutingNotifier
 from redpoll.bus.notifications.records import NotificationOptions, NotificationStats, Priority
 from redpoll.bus.rpc.caller import CallStats, Settings
-from redpoll.bus.rpc.client import Client, typed_client
+from redpoll.bus.rpc.client import Client, ClientOptions, keywords_only, typed_client
 from redpoll.bus.rpc.rpc import Rpc, RpcOptions
 from redpoll.bus.rpc.server import Server
 from redpoll.bus.rpc.target import Target
@@ -67,7 +67,7 @@ class BlockingClient(Face[Client]):
     settings = Attribute[Settings]()
     """The settings of its calls."""
 
-    def prepare(self, **changes: Any) -> BlockingClient:
+    def prepare(self, **changes: Unpack[ClientOptions]) -> BlockingClient:
         """Return a client with other settings, or for another target. See `redpoll.bus.rpc.Client.prepare`."""
         return BlockingClient(self._home, self._target.prepare(**changes))
 
@@ -94,7 +94,9 @@ class _Method:
         self._call = client.call
         self._name = name
 
-    def __call__(self, **args: Any) -> Any:
+    def __call__(self, *wrong: Any, **args: Any) -> Any:
+        if wrong:
+            raise keywords_only(self._name)
         return self._call(self._name, **args)
 
     def future(self, **args: Any) -> Any:
@@ -119,7 +121,15 @@ class BlockingRpc(Face[Rpc]):
     fanout = verb(Rpc.fanout)
     stream = maker(Rpc.stream, lambda home, stream: home.iterate(stream), on_loop=True)
 
-    def client(self, target: Target | str, interface: type[Any] | None = None, /, **settings: Any) -> Any:
+    @overload
+    def client(self, target: Target | str, /, **settings: Unpack[ClientOptions]) -> BlockingClient: ...
+
+    @overload
+    def client(self, target: Target | str, interface: type[Any], /, **settings: Unpack[ClientOptions]) -> Any: ...
+
+    def client(
+        self, target: Target | str, interface: type[Any] | None = None, /, **settings: Unpack[ClientOptions]
+    ) -> Any:
         """A client: ``calculator = bus.rpc.client("calculator", timeout=3); calculator.add(a=1, b=2)``.
 
         With a class its asynchronous methods are those of the client, with their signatures; they wait, and streams are
