@@ -414,6 +414,11 @@ class Expired(NotSent, TimeoutError):
         self.timeout = timeout
         self.stage = stage
 
+    def _text(self) -> str:
+        text, cause = super()._text(), self.__cause__
+        # Why there was no link.
+        return f"{text}: {cause._reason(self.address)}" if isinstance(cause, RedpollError) else text
+
 
 class NotConfirmed(SendError):
     """The message was sent, and it is not known whether it was handled.

@@ -94,7 +94,8 @@ async def test_a_timeout_covers_dialling() -> None:
         assert isinstance(error, NotSent)
         assert is_late(error)
         assert isinstance(error.__cause__, DialFailed)
-        assert str(error) == f"message to {address} was not sent: still waiting to be sent after 0.5 s"
+        what = f"message to {address} was not sent: still waiting to be sent after 0.5 s"
+        assert str(error) == f"{what}: cannot connect: Connection refused"
         await until(lambda: not client.peers, "the peer to be forgotten")
 
 

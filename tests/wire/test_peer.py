@@ -344,7 +344,8 @@ def test_expires_in_the_queue() -> None:
     assert not out.settled
     peer.expire(2.0)
     assert type(out.error) is Expired
-    assert str(out.error) == "message to 127.0.0.1:4000 was not sent: still waiting to be sent after 2 s"
+    what = "message to 127.0.0.1:4000 was not sent: still waiting to be sent after 2 s"
+    assert str(out.error) == f"{what}: cannot connect: refused"
     assert out.error.__cause__ is peer.last_error
     assert len(peer.queue) == 0
 

@@ -22,6 +22,8 @@ _ENCODING = (msgpack.PackException, ValueError, TypeError, OverflowError, Recurs
 _FORBIDDEN_KEY: Final = " is not allowed for map key"
 _KEY_HINT: Final = "send str or bytes as keys, or receive with MsgpackSerializer(strict_map_key=False)"
 
+_VALUES: Final = "it carries None, bool, int, float, str, bytes, lists, dicts and aware datetimes; pickle carries more"
+
 #: Size of a packer's buffer, in bytes; allocating one per value takes longer than filling it.
 _BUFFER: Final = 65_536
 
@@ -68,7 +70,7 @@ class MsgpackSerializer:
         try:
             data: bytes = packer.pack(obj)
         except _ENCODING as error:
-            raise EncodeError(self.name, str(error)) from error
+            raise EncodeError(self.name, str(error), _VALUES if isinstance(error, TypeError) else None) from error
         # Its buffer has grown to the largest value.
         if len(data) <= _BUFFER:
             _packers.append(packer)

@@ -551,6 +551,7 @@ async def _values() -> AsyncIterator[int]:
         (lambda app: app.on("")(print), "subject"),
         (lambda app: app.schedule(), "every"),
         (lambda app: app.schedule("* * * * *", every=1), "every"),
+        (lambda app: app.schedule(every=0.05), "at least 0.1 seconds"),
         (lambda app: app.schedule("x"), "cron"),
         (lambda app: app.schedule("* * * * *", zone="Nowhere"), "zone"),
         (lambda app: app.schedule(every=1, missed="twice"), "missed"),

@@ -17,6 +17,7 @@ from redpoll.bus.app.shapes import Extra
 from redpoll.bus.app.tasks import AppChain, AppGroup, AppTask, Pool
 from redpoll.bus.app.working import Listening, Working
 from redpoll.bus.broker.cron import next_time
+from redpoll.bus.broker.schedules import check_times
 from redpoll.bus.bus import Bus, connect
 from redpoll.bus.records import Times, check_subject
 from redpoll.bus.tasks import Retry
@@ -38,7 +39,6 @@ _URL: Final = "redpoll://127.0.0.1"
 #: Seconds that handlers have to finish.
 _DRAIN: Final = 25.0
 _extra: Final = one_of("ignore", "refuse")
-_missed: Final = one_of("once", "skip")
 _pool: Final = optional(one_of("thread", "process"))
 
 
@@ -220,11 +220,8 @@ class App:
         Raises:
             ConfigError: A value cannot be, or the function has an argument without a default.
         """
-        if (cron is None) is (every is None):
-            raise ConfigError("every", every, "must be given, or cron, and not both")
+        check_times(every, cron, missed)
         require("cron", cron, optional(text))
-        require("every", every, optional(seconds))
-        require("missed", missed, _missed)
         if cron is not None:
             next_time(cron, 0.0, zone)
         times = Times(every, cron, zone, missed)
@@ -278,7 +275,7 @@ class App:
             )
         made: AppTask[..., Any, Any] = AppTask(self._state, function, own, queue, **settings)
         if made.title in self.tasks:
-            raise ConfigError("name", made.title, "is the name of another function of the app", "name=")
+            raise ConfigError("name", made.title, "is the name of another function of the app", "pass name=")
         for each in inspect.signature(function).parameters.values() if made.every else ():
             if each.default is each.empty and each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}:
                 raise ConfigError("function", made.title, f"is scheduled, and {each.name!r} has no default")
@@ -319,9 +316,11 @@ class App:
             kind: Any = AppStream if inspect.isasyncgenfunction(made) else AppCall
             call: AppCall[..., Any, Any] | AppStream[..., Any, Any] = kind(self._state, made, own, target)
             if call.name.startswith("_"):
-                raise ConfigError("name", call.title, "begins with an underscore, and would not be served", "name=")
+                raise ConfigError(
+                    "name", call.title, "begins with an underscore, and would not be served", "pass name="
+                )
             if call.title in self.calls or call.title in self.streams:
-                raise ConfigError("name", call.title, "is the name of another function of the app", "name=")
+                raise ConfigError("name", call.title, "is the name of another function of the app", "pass name=")
             if isinstance(call, AppStream):
                 self.streams[call.title] = call
             else:
@@ -525,5 +524,5 @@ def _name_of(function: object, name: object) -> str:
     check_function("function", function, "decorate a function")
     found = getattr(function, "__name__", None) if name is None else name
     if not isinstance(found, str) or not found:
-        raise ConfigError("name", found, "must be text, not empty", "name=")
+        raise ConfigError("name", found, "must be text, not empty", "pass name=")
     return found

@@ -69,7 +69,11 @@ class Queues:
             changed = spec if not update else replace(spec, **{name: getattr(queue.spec, name) for name in _CHANGEABLE})
             field = queue.spec.difference(changed)
             if field is not None:
-                hint = "declare(update=True) changes it" if field in _CHANGEABLE else "this setting never changes"
+                hint = (
+                    "declare(update=True) changes it"
+                    if field in _CHANGEABLE
+                    else "it never changes: use another queue, or delete this one first"
+                )
                 raise SpecConflict(spec.name, field, getattr(queue.spec, field), getattr(spec, field), hint)
             self._check_dead_letter(spec)
             self._bind(queue, queue.spec.topics, spec.topics)

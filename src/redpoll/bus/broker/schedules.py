@@ -17,7 +17,7 @@ from redpoll.bus.records import ScheduleInfo, check_subject
 from redpoll.checks import one_of, require, seconds
 from redpoll.errors import ConfigError, NoRoute, QueueFull
 
-__all__ = ["MIN_EVERY", "Schedule", "Schedules"]
+__all__ = ["MIN_EVERY", "Schedule", "Schedules", "check_times"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -55,6 +55,21 @@ class Schedule:
     timer: Entry | None = None
 
 
+def check_times(every: float | None, cron: str | None, missed: str) -> None:
+    """Check the times of a schedule, but for what `cron` says.
+
+    Raises:
+        ConfigError: One cannot be.
+    """
+    if (every is None) is (cron is None):
+        raise ConfigError("every", every, "must be given, or cron, and not both")
+    if every is not None:
+        require("every", every, seconds)
+        if every < MIN_EVERY:
+            raise ConfigError("every", every, f"must be at least {MIN_EVERY:g} seconds")
+    require("missed", missed, _missed)
+
+
 class Schedules:
     """The schedules by name. A firing, and the time of the next one, are writes of one turn.
 
@@ -81,13 +96,7 @@ class Schedules:
             QueueFull: There are too many.
         """
         check_subject("name", schedule.name)
-        if (schedule.every is None) is (schedule.cron is None):
-            raise ConfigError("every", schedule.every, "must be given, or cron, and not both")
-        if schedule.every is not None:
-            require("every", schedule.every, seconds)
-            if schedule.every < MIN_EVERY:
-                raise ConfigError("every", schedule.every, f"must be at least {MIN_EVERY:g} seconds")
-        require("missed", schedule.missed, _missed)
+        check_times(schedule.every, schedule.cron, schedule.missed)
         if schedule.options[4] is not None:
             raise ConfigError("dedup", schedule.options[4], "must be None: each task of a schedule is another one")
         queue = self._tasks.queues.get(schedule.queue)
