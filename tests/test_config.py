@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from redpoll import config as module
 from redpoll.address import Address
-from redpoll.config import Config, is_encrypted
+from redpoll.config import Config, ConfigOptions, is_encrypted
 from redpoll.errors import ConfigError, UsageError
 from redpoll.serializers import JsonSerializer
 from redpoll.tls import TLS
@@ -116,6 +116,12 @@ def test_the_defaults_are_the_documented_ones() -> None:
     """Every option is there, with its default, and there is no other."""
     config = Config()
     assert {each.name: getattr(config, each.name) for each in fields(Config)} == DEFAULTS
+
+
+def test_type_checkers_know_every_option() -> None:
+    """The keywords of a node have the names and the types of the fields."""
+    known = {name: each.__forward_arg__ for name, each in ConfigOptions.__annotations__.items()}
+    assert known == {each.name: each.type for each in fields(Config)}
 
 
 def test_every_option_is_documented() -> None:
@@ -371,9 +377,10 @@ def test_replace_checks() -> None:
 )
 def test_an_unknown_option_is_named(name: str, text: str) -> None:
     """An unknown option is an error that names the nearest one, where one is near."""
+    options: dict[str, Any] = {name: 3}
     for call in (Config().replace, lambda **options: Config.from_options(None, options)):
         with pytest.raises(ConfigError) as caught:
-            call(**{name: 3})
+            call(**options)
         assert str(caught.value).startswith(text)
 
 

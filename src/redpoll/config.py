@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from redpoll.address import Address
 from redpoll.checks import Check as _Check
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from redpoll.serializers.base import Serializer
     from redpoll.tls.record import TLS
 
-__all__ = ["DEFAULT_PORT", "MAX_RESUME", "Config", "is_encrypted"]
+__all__ = ["DEFAULT_PORT", "MAX_RESUME", "Config", "ConfigOptions", "is_encrypted"]
 
 DEFAULT_PORT = 2998
 """The default port of a node with a handler: libchirp's port."""
@@ -261,7 +261,7 @@ class Config:
         """`reuse_time` in seconds, but at least three times `timeout`, so that no send is cut off as idle."""
         return self.reuse_time if self.timeout is None else max(self.reuse_time, 3 * self.timeout)
 
-    def replace(self, **options: Any) -> Config:
+    def replace(self, **options: Unpack[ConfigOptions]) -> Config:
         """Return a copy with some options changed.
 
         Args:
@@ -293,6 +293,49 @@ class Config:
         elif not isinstance(config, Config):
             raise UsageError(f"config must be a Config, not {type(config).__name__}", "pass options as keywords")
         return config.replace(**options) if options else config
+
+
+class ConfigOptions(TypedDict, total=False):
+    """The fields of `Config` as keywords: what a type checker knows of ``Node(handler, slots=4)``."""
+
+    host: str | tuple[str, ...]
+    port: int | None
+    public_port: int | None
+    listen: bool | None
+    backlog: int
+    identity: bytes | None
+    acknowledge: bool
+    slots: int | None
+    node_slots: int
+    window: int | None
+    window_bytes: int
+    lookahead: int
+    auto_release: Literal[True, False, "get"]
+    timeout: float | None
+    connect_timeout: float | None
+    handshake_timeout: float
+    unclaimed_timeout: float
+    reuse_time: float
+    transfer_timeout: float | None
+    keepalive: float | None
+    dial: Literal["retry", "once"]
+    resume: float | None
+    secret: bytes | None
+    cancel_handlers: bool
+    answer_libchirp: bool
+    max_message_size: int
+    fragment_size: int
+    in_order: bool
+    max_connections: int
+    max_connections_per_host: int
+    memory_limit: int | None
+    send_queue_limit: int
+    send_queue_bytes: int
+    spin: int
+    serializer: str | Serializer[Any]
+    encryption: bool | Literal["auto"]
+    tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None
+    authorize: Callable[[Any], bool | Awaitable[bool]] | None
 
 
 def is_encrypted(address: Address, config: Config) -> bool:

@@ -270,6 +270,6 @@ def test_options() -> None:
     node: QueueNode[bytes] = QueueNode(Config(slots=3), timeout=2)
     assert (node.config.slots, node.config.timeout) == (3, 2)
     with pytest.raises(ConfigError, match="slotz"):
-        QueueNode(slotz=3)
+        QueueNode(slotz=3)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match=r"takes no handler .*PoolNode"):
         QueueNode(print)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def test_options_go_before_the_config() -> None:
 def test_an_unknown_option_is_named_with_the_nearest() -> None:
     """A misspelt option is an error that names it and says what was meant."""
     with pytest.raises(ConfigError, match=r"slot.*did you mean 'slots'"):
-        Node(slot=1)
+        Node(slot=1)  # type: ignore[call-arg]
 
 
 def test_a_handler_is_callable() -> None:

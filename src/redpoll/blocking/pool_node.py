@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, Unpack
 
 from redpoll.blocking.base import BlockingNode, DataT, Received
 from redpoll.checks import is_async
-from redpoll.config import Config
+from redpoll.config import Config, ConfigOptions
 from redpoll.errors import Busy, ShuttingDown, UsageError
 from redpoll.node.dispatch import check_handler
 from redpoll.node.received import raised
@@ -51,7 +51,7 @@ class PoolNode(BlockingNode[DataT]):
         config: Config | None = None,
         *,
         max_workers: int | None = None,
-        **options: Any,
+        **options: Unpack[ConfigOptions],
     ) -> None:
         check_handler(handler)
         if is_async(handler):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any
+from typing import Unpack
 
 from redpoll.blocking.base import BlockingNode, DataT, Received, hand_out
 from redpoll.blocking.feed import Feed, Held, warn_of
 from redpoll.blocking.loops import Messages, Take
-from redpoll.config import Config
+from redpoll.config import Config, ConfigOptions
 from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import UNSET, Unset, check_seconds
 
@@ -30,7 +30,7 @@ class QueueNode(BlockingNode[DataT]):
         ConfigError: An option is unknown or has an invalid value.
     """
 
-    def __init__(self, config: Config | None = None, **options: Any) -> None:
+    def __init__(self, config: Config | None = None, **options: Unpack[ConfigOptions]) -> None:
         if config is not None and not isinstance(config, Config):
             raise UsageError("a QueueNode takes no handler", "PoolNode(handler) calls one in threads")
         super().__init__(None, Config.from_options(config, options))

@@ -6,10 +6,10 @@ import asyncio
 from asyncio import _get_running_loop
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack
 
 from redpoll.address import Address
-from redpoll.config import Config
+from redpoll.config import Config, ConfigOptions
 from redpoll.errors import MessageTooLarge, UsageError
 from redpoll.message import Message
 from redpoll.node.base import NodeBase
@@ -102,9 +102,9 @@ class Node(NodeBase, Generic[DataT]):
         self,
         handler: Callable[[Received[DataT]], Any] | None = None,
         config: Config | None = None,
-        **options: Any,
+        **options: Unpack[ConfigOptions],
     ) -> None:
-        super().__init__(handler, config, options)
+        super().__init__(handler, config, {**options})
 
     # Sending
 

@@ -12,10 +12,10 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import combinations
-from typing import Any
+from typing import Any, Unpack
 
 from redpoll.address import Address
-from redpoll.config import Config
+from redpoll.config import Config, ConfigOptions
 from redpoll.errors import UsageError
 from redpoll.node import Node
 from redpoll.testing.faults import Chaos, Faults, Step
@@ -64,7 +64,7 @@ class Kept:
         """Close what is still open, as far as that can be done without its loop.
 
         Returns:
-            What to tell whoever wrote the test; None if nothing was open.
+            The text of the failure; None if nothing was open.
         """
         nodes = [node for node in self._nodes if node._state in _RUNNING]
         proxies = [proxy for proxy in self._proxies if proxy.running]
@@ -96,7 +96,9 @@ class NodeFactory:
     def __init__(self, kept: Kept) -> None:
         self._kept = kept
 
-    def __call__(self, handler: Handler | None = None, config: Config | None = None, **options: Any) -> Node[Any]:
+    def __call__(
+        self, handler: Handler | None = None, config: Config | None = None, **options: Unpack[ConfigOptions]
+    ) -> Node[Any]:
         """Make a node; use it as an async context manager, or call `start` and `stop`.
 
         Args:
@@ -128,7 +130,7 @@ class NodesFactory:
         count: int,
         handler: Handler | Sequence[Handler | None] | None = None,
         config: Config | None = None,
-        **options: Any,
+        **options: Unpack[ConfigOptions],
     ) -> AbstractAsyncContextManager[tuple[Node[Any], ...]]:
         """Make nodes; entering starts them all and links each with each, leaving stops them.
 

@@ -182,7 +182,7 @@ async def test_a_deadline_counts_while_there_is_no_room() -> None:
 async def test_priorities() -> None:
     """Higher priorities are begun first; a priority that the queue has not is refused, never ignored."""
     async with desk() as bus:
-        with pytest.raises(ConfigError, match=r"must be 0 to 0 in queue 'night' \(declare it with priorities=4\)"):
+        with pytest.raises(ConfigError, match=r"must be 0 in queue 'night' \(declare the queue with priorities=4"):
             await bus.tasks.submit(1, Q, priority=3)
         await bus.queues.declare(QueueSpec("levels", priorities=4))
         for number in range(4):

@@ -10,7 +10,19 @@ from redpoll.bus.tasks.handle import Handle
 from redpoll.checks import flag, require
 from redpoll.errors import ConfigError
 
-__all__ = ["QUEUE", "Chain", "ChainOptions", "Group", "Parts", "Submits", "TaskChain", "TaskGroup", "in_order"]
+__all__ = [
+    "QUEUE",
+    "Chain",
+    "ChainOptions",
+    "Group",
+    "MapOptions",
+    "Parts",
+    "RunOptions",
+    "Submits",
+    "TaskChain",
+    "TaskGroup",
+    "in_order",
+]
 
 QUEUE: Final = "tasks"
 """The queue of tasks that name none."""
@@ -33,6 +45,18 @@ class ChainOptions(TypedDict, total=False):
     deadline: float | None
     headers: Mapping[str, Any] | None
     no_reply: bool
+
+
+class RunOptions(ChainOptions, total=False):
+    """Options of `Tasks.run`, as of `Tasks.submit`."""
+
+    declare: bool
+
+
+class MapOptions(RunOptions, total=False):
+    """Options of `Tasks.map`, as of `Tasks.submit`."""
+
+    timeout: float | None
 
 
 class Submits(Protocol):

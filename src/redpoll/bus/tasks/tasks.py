@@ -18,7 +18,17 @@ from redpoll.bus.engine import Delivery, Engine
 from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.records import Publication, QueueSpec, Receipt, Step, Times, check_subject
-from redpoll.bus.tasks.chains import QUEUE, Chain, ChainOptions, Parts, TaskChain, TaskGroup, in_order
+from redpoll.bus.tasks.chains import (
+    QUEUE,
+    Chain,
+    ChainOptions,
+    MapOptions,
+    Parts,
+    RunOptions,
+    TaskChain,
+    TaskGroup,
+    in_order,
+)
 from redpoll.bus.tasks.handle import Handle, KnownWatch, Watch, error_of
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
@@ -229,8 +239,8 @@ class Tasks:
                 raise ConfigError(
                     "priority",
                     priority,
-                    f"must be 0 to {levels - 1} in queue {queue!r}",
-                    f"declare it with priorities={max(1, priority) + 1}",
+                    f"must be {f'0 to {levels - 1}' if levels > 1 else 0} in queue {queue!r}",
+                    f"declare the queue with priorities={max(1, priority) + 1} before it is used",
                 )
         return delay
 
@@ -290,7 +300,9 @@ class Tasks:
         """Remove a schedule; return False if there is none of that name."""
         return await self._engine.unschedule(name)
 
-    async def run(self, data: Any, queue: str = QUEUE, *, timeout: float | None = None, **options: Any) -> Any:
+    async def run(
+        self, data: Any, queue: str = QUEUE, *, timeout: float | None = None, **options: Unpack[RunOptions]
+    ) -> Any:
         """Submit a task and wait for its result.
 
         Args:
@@ -395,7 +407,7 @@ class Tasks:
         ]
 
     async def map(
-        self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = MAP_LIMIT, **options: Any
+        self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = MAP_LIMIT, **options: Unpack[MapOptions]
     ) -> AsyncGenerator[Any, None]:
         """Iterate over the results of tasks, in the order of their items.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from _thread import start_new_thread
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.verbs import Attribute, Face, call, maker, verb, wait
 from redpoll.bus.tasks import Chain, Claim, Group, Handle, TaskChain, TaskGroup, Tasks, Worker
+from redpoll.bus.tasks.chains import MapOptions
 from redpoll.bus.tasks.tasks import MAP_LIMIT, QUEUE, check_map
 from redpoll.bus.threads.resident import BusResident, Running
 from redpoll.errors import RedpollError
@@ -72,11 +73,38 @@ class BlockingClaim(Face[Claim]):
     def __repr__(self) -> str:
         return repr(self._target)
 
-    def __getattr__(self, name: str) -> Any:
-        """The task's data, id, queue, headers, attempt, tries, left, cancelled, lost and done."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._target, name)
+    data = Attribute[Any]()
+    """The submitted data."""
+
+    results = Attribute[list[Any]]()
+    """The results of the tasks that it came after: see `redpoll.bus.Task.results`."""
+
+    id = Attribute[str]()
+    """Its id."""
+
+    queue = Attribute[str]()
+    """Name of the queue that it came from."""
+
+    headers = Attribute[Mapping[str, Any]]()
+    """The headers of its submitter."""
+
+    attempt = Attribute[int]()
+    """1, and one more for each worker that was lost with it."""
+
+    tries = Attribute[int]()
+    """1, and one more for each try that failed and that a `Retry` follows."""
+
+    left = Attribute[float | None]()
+    """Seconds until its deadline; None if it has none."""
+
+    cancelled = Attribute[bool]()
+    """True if the work is not wanted any more: cancelled, or past its deadline."""
+
+    lost = Attribute[bool]()
+    """True if it is not this worker's any more: its result is refused, and another worker may begin it."""
+
+    done = Attribute[bool]()
+    """True if it has its outcome, or was given back."""
 
     progress = maker(Claim.progress, lambda _, told: told, on_loop=True)
     set_result = maker(Claim.set_result, lambda _, nothing: nothing, on_loop=True)
@@ -168,7 +196,7 @@ class BlockingTasks(Face[Tasks]):
     submit = verb(Tasks.submit, _handle)
     schedule = verb(Tasks.schedule)
     unschedule = verb(Tasks.unschedule)
-    run = verb(Tasks.run)  # type: ignore[arg-type]  # mypy: one of its options might be named self
+    run = verb(Tasks.run)
     next = verb(Tasks.next, _claim, undo=lambda claim: claim._target.requeue())
     handle = maker(Tasks.handle, _handle)
     worker = maker(Tasks.worker, BlockingWorker)
@@ -187,7 +215,9 @@ class BlockingTasks(Face[Tasks]):
         handles = wait(self._home, partial(self._target.submit_many, given, queue, **options))
         return [BlockingHandle(self._home, each) for each in handles]
 
-    def map(self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = MAP_LIMIT, **options: Any) -> Iterator[Any]:
+    def map(
+        self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = MAP_LIMIT, **options: Unpack[MapOptions]
+    ) -> Generator[Any, None, None]:
         """Iterate over the results of tasks, in the order of their items. See `redpoll.bus.Tasks.map`.
 
         The items are asked for in the thread that iterates. Leaving it cancels what was submitted and not yielded.
@@ -195,7 +225,7 @@ class BlockingTasks(Face[Tasks]):
         check_map(limit, options)
         return self._map(iter(items), queue, limit, options)
 
-    def _map(self, source: Iterator[Any], queue: str, limit: int, options: dict[str, Any]) -> Iterator[Any]:
+    def _map(self, source: Iterator[Any], queue: str, limit: int, options: MapOptions) -> Generator[Any, None, None]:
         waiting: deque[BlockingHandle] = deque()
         try:
             while True:
