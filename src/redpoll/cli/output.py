@@ -115,7 +115,7 @@ def remedy(error: BaseException | str) -> str | None:
         if isinstance(each, ConfigError) and each.field == "encryption":
             return "give --tls FILE, or add --plain if everybody on the way may read and change the messages"
         if isinstance(each, ConfigError) and each.field == "tokens" and each.hint:
-            return "give --tokens FILE, or add --no-tokens if whoever reaches it may do everything"
+            return "give --tokens FILE, or add --no-tokens to allow every client everything"
         if isinstance(each, TLSError):
             return "give --tls on both ends or on neither; `redpoll pki show` says what is wrong with a FILE"
     if isinstance(error, NotAuthorized) and error.hint is not None and "token" in error.hint:

@@ -37,7 +37,7 @@ class Hub:
         host: The address to listen at, 127.0.0.1 by default. Off loopback `tls` and `tokens` are needed.
         tls: The certificates; None is plain, which off loopback has to be said: ``config=Config(encryption=False)``.
         tokens: The file of the tokens that programs have to show, and of what each allows. It is read again when it
-            changes. None is none, on loopback alone; False is none anywhere: who reaches the hub may do everything.
+            changes. None: no tokens, on loopback alone. False: no tokens anywhere: every client may do everything.
         limits: What the hub holds at most, and how long it waits.
         config: Further options of its node; a `keepalive` of the default 5 s is 3.75 s here, so that a silent worker is lost
             after 15 s.
