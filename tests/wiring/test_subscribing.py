@@ -438,16 +438,28 @@ async def test_two_trunks_at_once() -> None:
 
 
 async def test_lost_at_the_other_end_alone() -> None:
-    """Where only the other end had lost a pipe it is told how far messages were sent: it waits for none that do not come."""
+    """A pipe that only the other end had lost is lost here as well, as what did not arrive there is to be counted."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
-        connection = far(wiring)
-        await attach(Subscription(exchange, "Q"), connection, None)
+        connection, later = far(wiring), far(wiring, expected=1, taken=1)
+        subscription = Subscription(exchange, "Q")
+        await attach(subscription, connection, None)
+        (pipe,) = exchange.pipes
         await exchange.send_many([b"x"] * 5)
         exchange.stage_out()
-        connection.answer |= {"expected": 0, "taken": 0}
-        await attach(Subscription(exchange, "Q"), connection, None)
-        assert connection.sent[-1] == (3, [])
+        connection.answer = {"elsewhere": pipe.number, "lost": True}
+        with pytest.raises(PeerLost):
+            await attach(Subscription(exchange, "Q"), connection, None)
+        assert not connection.up
+        assert exchange.stats.unconfirmed == 3
+        await attach(subscription, later, None)
+        assert exchange.pipes == [pipe]
+        assert exchange.stats.unconfirmed == 2
+        assert [word["held"] for word in (*connection.words, *later.words) if word["word"] == "open"] == [
+            False,
+            True,
+            False,
+        ]
 
 
 @pytest.mark.parametrize("ends", ["unbound", "deleted"])

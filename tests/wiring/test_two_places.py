@@ -223,6 +223,24 @@ async def test_what_another_requested_is_lost_at_one_end_alone(style: Style) -> 
 
 
 @pytest.mark.parametrize("style", Style)
+async def test_a_pipe_is_lost_at_the_queues_end_alone(style: Style) -> None:
+    """What was sent while only the end of the queue had lost the pipe is missing there, and unconfirmed at the other end."""
+    async with both(LARGE, SMALL, style=style) as each:
+        binding = await each.two.bind("E", "Q")
+        await each.exchange.send(b"0")
+        assert await get(each.queue, 1) == [b"0"]
+        (connection,) = each.two._net.connections.values()
+        del each.two._net.connections[connection.peer]
+        connection.lose(PeerLost(None, "another node is at its address now"), final=False)
+        await each.exchange.send_many([b"1", b"2", b"3"])
+        await until(lambda: binding.state == "up")
+        await each.exchange.send(b"4")
+        assert await get(each.queue, 1) == [b"4"]
+        assert each.queue.stats.missing == each.exchange.stats.unconfirmed == 3
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
 async def test_both_bind_again_at_once(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a lost pipe is opened over both connections at once, and so refused over one, both bindings come up again."""
     async with both(LARGE, SMALL, style=style) as each:

@@ -52,6 +52,7 @@ async def attach(
         "first": pipe.sent,
         "at": at,
         "missed": _missed(subscription, pipe, at),
+        "held": pipe.connection is connection,
     }
     if pipe.connection is not connection:
         # A queue that left and is bound again does not get what was sent in between.
@@ -90,9 +91,6 @@ async def attach(
         exchange.pipes.append(pipe)
     if pipe.connection is connection:
         pipe.grant(window)
-        if "expected" in answer:
-            # The pipe was lost at the other end alone: messages that had not arrived there are lost.
-            connection.send_data(pipe, pipe.sent)
     else:
         expected, taken = answer.get("expected"), answer.get("taken")
         known = type(expected) is int and type(taken) is int
