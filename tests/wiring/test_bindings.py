@@ -445,6 +445,21 @@ async def test_told_while_it_is_bound(by: str, monkeypatch: pytest.MonkeyPatch) 
             assert await get(queue, 1) == [b"x"]
 
 
+async def test_told_of_an_earlier_request() -> None:
+    """News of what a wiring requested says of which of its requests it is: of an earlier one it is no news."""
+    async with directory() as names, Wiring(names.address) as owner, Wiring(names.address) as binder:
+        await owner.create_exchange("E", scope=GLOBAL)
+        await binder.create_queue("Q", scope=GLOBAL)
+        await (await binder.bind("E", "Q")).unbind()
+        binding = await binder.bind("E", "Q")
+        (connection,) = binder._net.connections.values()
+        word = {"word": "unwired", "exchange": "E", "queue": "Q", **refusal(WiringError("gone"))}
+        for attempt, state in ((binding.number - 1, "up"), ([], "up"), (binding.number, "lost")):
+            connection.said(word | {"attempt": attempt})
+            assert binding.state == state
+        await until(lambda: binding.state == "up")
+
+
 async def test_cancelled() -> None:
     """Cancelling `bind` leaves nothing, unless somebody else waits for the same."""
     async with Wiring() as wiring:

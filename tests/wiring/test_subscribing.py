@@ -9,7 +9,7 @@ import pytest
 
 from redpoll import Wiring
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
-from redpoll.wiring import AtLimit, Limits, Style
+from redpoll.wiring import AtLimit, Limits, Style, bindings
 from redpoll.wiring.connection import NO_MESSAGES, LocalConnection, Subscription
 from redpoll.wiring.protocol import Batch
 from redpoll.wiring.subscribing import attach, leave
@@ -460,6 +460,71 @@ async def test_lost_at_the_other_end_alone() -> None:
             True,
             False,
         ]
+
+
+def bind(attempt: int) -> dict[str, Any]:
+    """A word that requests a binding."""
+    names = {"exchange": "E", "queue": "Q"}
+    return {"word": "bind", **names, "here": True, "is_global": True, "attempt": attempt}
+
+
+async def test_requested_over_either_connection() -> None:
+    """What another wiring requests over two connections is one request, which ends over either of them."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = far(wiring), far(wiring)
+        for connection, attempt in ((first, 1), (second, 3), (first, 2)):
+            answer: Any = wiring._board.hear(connection, bind(attempt))
+            assert await answer == {"owner": b"i"}
+        (subscription,) = first.subscriptions.values()
+        assert subscription.attempt == 3
+        assert not second.subscriptions
+        wiring._board.hear(second, {"word": "unbind", "exchange": "E", "queue": "Q"})
+        assert not first.subscriptions
+        assert not exchange.pipes
+
+
+async def test_a_request_that_is_lost_here_ends_over_another_connection() -> None:
+    """A wiring ends what it requested also where the connection of the request was lost at the exchange's end."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = far(wiring), far(wiring)
+        answer: Any = wiring._board.hear(first, bind(1))
+        await answer
+        first.lose(PeerLost(None, ""), final=False)
+        assert exchange.pipes
+        wiring._board.hear(second, {"word": "unbind", "exchange": "E", "queue": "Q"})
+        assert not exchange.pipes
+
+
+async def test_news_of_a_request() -> None:
+    """The end of what another wiring requested is told over each connection to it, with the number of the request."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second, stranger = far(wiring), far(wiring), far(wiring, b"2")
+        answer: Any = wiring._board.hear(first, bind(7))
+        await answer
+        await exchange.delete()
+        for connection in (first, second):
+            word = connection.words[-1]
+            assert (word["word"], word["attempt"], word["error"]) == ("unwired", 7, "UnknownName")
+        assert not hasattr(stranger, "words")
+
+
+async def test_a_lost_request_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request whose connection was lost here ends after a time, and its wiring is told over any connection that it has."""
+    monkeypatch.setattr(bindings, "KEPT", 0.01)
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first = far(wiring)
+        answer: Any = wiring._board.hear(first, bind(7))
+        await answer
+        first.lose(PeerLost(None, "gone"), final=False)
+        assert exchange.pipes
+        second = far(wiring)
+        await until(lambda: not exchange.pipes)
+        (word,) = second.words
+        assert (word["word"], word["attempt"], word["arguments"]) == ("unwired", 7, ["lost the peer: gone"])
 
 
 @pytest.mark.parametrize("ends", ["unbound", "deleted"])

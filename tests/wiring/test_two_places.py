@@ -12,7 +12,7 @@ import pytest
 from redpoll import GLOBAL, Config, PeerLost, Wiring
 from redpoll.errors import WiringError
 from redpoll.testing import FaultProxy
-from redpoll.wiring import Exchange, Queue, Style
+from redpoll.wiring import Exchange, Queue, Style, network
 from redpoll.wiring.incoming import IncomingPipe
 from redpoll.wiring.network import NetConnection
 from tests.ports import free_port
@@ -219,6 +219,24 @@ async def test_what_another_requested_is_lost_at_one_end_alone(style: Style) -> 
         await each.exchange.send(b"0")
         assert await get(each.queue, 1) == [b"0"]
         await until(lambda: binding.state == "up")
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_what_another_requested_is_lost_with_its_link(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wiring hears over another connection that the owner of an exchange has lost the one of its request, and its link."""
+    async with both(LARGE, SMALL, style=style) as each:
+        await each.one.bind("E", "Q")
+        binding = await each.two.bind("E", "Q")
+        (holder,) = (found for found in each.one._net.connections.values() if found.subscriptions)
+        assert len(each.one._net.connections) == 2
+        with monkeypatch.context() as patched:
+            patched.setattr(network, "is_linked", lambda peer: peer is not holder.peer)
+            each.one._net.gone(holder, PeerLost(None, "another node is at its address now"), final=False)
+        await until(lambda: any(found.subscriptions for found in each.one._net.connections.values()))
+        await until(lambda: binding.state == "up")
+        await each.exchange.send(b"0")
+        assert await get(each.queue, 1) == [b"0"]
         assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
 
 

@@ -37,6 +37,8 @@ class Binding:
         self.task: asyncio.Task[None] | None = None
         #: Why it was lost while it was being established; None if it was not.
         self.undone: RedpollError | None = None
+        #: Number of the attempt to establish it, among those of all bindings.
+        self.number = 0
         #: The connection over which the owner of the exchange is asked to establish it; None if none was asked yet.
         self.asked: Connection | None = None
         #: Set when a retry may succeed.
@@ -64,8 +66,9 @@ class Binding:
         """End it: earlier messages still arrive, later ones do not. Does nothing if it has ended."""
         await self._unbind(self)
 
-    def attempt(self) -> None:
+    def attempt(self, number: int) -> None:
         """Note that an attempt to establish it begins."""
+        self.number = number
         self.retry_now.clear()
         self.undone = self.asked = None
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any
 
 from redpoll.errors import Closed, NameTaken, RedpollError, UnknownName, WiringError
@@ -54,6 +55,7 @@ class Bindings:
         #: Lost connections whose requests are kept for a time.
         self._lost: dict[Connection, asyncio.TimerHandle] = {}
         self._closed = False
+        self._next_number = count(1).__next__
         self._turns = Turns(board.loop, AT_A_TIME)
         board.lost = self._connection_lost
         board.unwired = self._unwired
@@ -195,7 +197,7 @@ class Bindings:
         pause = FIRST_PAUSE
         try:
             while not binding.ended:
-                binding.attempt()
+                binding.attempt(self._next_number())
                 await self._turns.wait()
                 try:
                     connection = await self._wire(binding)
@@ -239,12 +241,13 @@ class Bindings:
         queue = board.queues.get(binding.queue)
         key = binding.exchange, binding.queue
         names = {"exchange": binding.exchange, "queue": binding.queue}
+        number = {"attempt": binding.number}
         here = {"here": queue is not None, "is_global": queue is not None and queue.scope is Scope.GLOBAL}
         board.expected[key] += 1
         try:
             async with connection.turn:
                 binding.asked = connection
-                answer = await connection.request({"word": "bind", **names, **here}, _PATIENCE)
+                answer = await connection.request({"word": "bind", **names, **number, **here}, _PATIENCE)
             binding.queue_owner = field(answer, "owner", bytes) if queue is None else None
         except BaseException as error:
             if not isinstance(error, WiringError) and connection.up:
@@ -291,18 +294,18 @@ class Bindings:
             binding.undone = None
 
     def _told(self, connection: Connection, word: dict[str, Any]) -> Answer:
-        """Retry a binding: the owner of its exchange has lost the other wiring's queue."""
+        """Retry a binding: the owner of its exchange has lost the other wiring's queue, or this wiring's request."""
         binding = self.bindings.get((field(word, "exchange", str), field(word, "queue", str)))
+        number = word.get("attempt")
+        if binding is None or number not in (None, 0, binding.number):
+            # It was requested again since: the answer to that says what is bound.
+            return {}
         try:
             check_answer(word)
         except RedpollError as error:
-            carrier = None if binding is None else binding.connection or binding.asked
+            carrier = binding.connection or binding.asked
             # The other wiring may see one connection where this one has two.
-            if (
-                binding is not None
-                and carrier is not None
-                and (carrier is connection or carrier.leads_where(connection))
-            ):
+            if carrier is not None and (carrier is connection or carrier.leads_where(connection)):
                 self._undo(binding, carrier, error)
         return {}
 
@@ -319,13 +322,16 @@ class Bindings:
         if not here and queue in board.queues:
             board.visible_queue(connection, queue, name)
         key = name, queue
-        requests = connection.subscriptions
+        holder = next((each for each in connection.same if key in each.subscriptions), connection)
+        requests = holder.subscriptions
         if key not in requests and len(requests) >= MAX_SUBSCRIPTIONS:
             raise WiringError(f"too many queues of this wiring are bound: the limit is {MAX_SUBSCRIPTIONS:,}")
         subscription = requests.get(key)
         new = subscription is None or subscription.exchange is not exchange
         if subscription is None or new:
             subscription = requests[key] = Subscription(exchange, queue)
+        if type(number := word.get("attempt")) is int:
+            subscription.attempt = max(subscription.attempt, number)
         try:
             target = connection
             if not here:
@@ -336,9 +342,10 @@ class Bindings:
             if former is not None and former.exchange is exchange:
                 if requests.get(key) is subscription:
                     requests[key] = former
+                former.attempt = subscription.attempt
                 subscription = former
             subscription.is_global = is_global
-            subscription.asker = connection
+            subscription.asker = holder
             # Without a turn: the other wiring took one for its request.
             await attach(subscription, target, _PATIENCE)
         except BaseException:
@@ -369,11 +376,12 @@ class Bindings:
                 return lost.subscriptions.pop(key)
         return None
 
-    @staticmethod
-    def _asked_to_end(connection: Connection, word: dict[str, Any]) -> Answer:
-        subscription = connection.subscriptions.pop((field(word, "exchange", str), field(word, "queue", str)), None)
-        if subscription is not None:
-            leave(subscription)
+    def _asked_to_end(self, connection: Connection, word: dict[str, Any]) -> Answer:
+        key = field(word, "exchange", str), field(word, "queue", str)
+        for each in (*connection.same, *filter(connection.leads_where, self._lost)):
+            subscription = each.subscriptions.pop(key, None)
+            if subscription is not None:
+                leave(subscription)
         return {}
 
     def _connection_lost(self, connection: Connection, error: RedpollError, final: bool) -> None:
@@ -384,15 +392,17 @@ class Bindings:
         if final or self._closed:
             self._end_requests(connection)
         else:
-            self._lost[connection] = self._board.loop.call_later(KEPT, self._end_requests, connection)
+            self._lost[connection] = self._board.loop.call_later(KEPT, self._end_requests, connection, error)
         for binding in list(self.bindings.values()):
             self._down(binding, connection, error)
 
-    def _end_requests(self, connection: Connection) -> None:
-        """End what another wiring requested over a connection."""
+    def _end_requests(self, connection: Connection, error: RedpollError | None = None) -> None:
+        """End what another wiring requested over a connection; with an error, tell it, if it is there by another one."""
         self._lost.pop(connection, None)
         for subscription in connection.subscriptions.values():
             leave(subscription)
+            if error is not None:
+                subscription.tell_asker(None, error)
         connection.subscriptions.clear()
 
     async def close(self) -> None:

@@ -115,14 +115,13 @@ class Board:
     def _remove_exchange(self, exchange: Exchange) -> None:
         exchange.stage_out()
         for pipe in list(exchange.pipes):
-            carrier = pipe.connection
             for subscription in pipe.bound:
                 leave(subscription)
                 asker = subscription.asker
                 if asker is not None and asker.subscriptions.get((exchange.name, subscription.queue)) is subscription:
                     # The requester may ask again, and ends nothing by itself.
                     del asker.subscriptions[exchange.name, subscription.queue]
-                subscription.tell_asker(carrier, UnknownName("exchange", exchange.name))
+                subscription.tell_asker(None, UnknownName("exchange", exchange.name))
                 self.unwired("exchange", exchange.name, subscription.queue)
         exchange.close()
 
@@ -227,7 +226,7 @@ class Board:
     def _gone(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Handle the end of a queue at the other end."""
         number, queue = field(word, "pipe", int), field(word, "queue", str)
-        connection = self._carrier(connection, number)
+        connection = connection.carrier_of(number)
         pipe = connection.pipes.get(number)
         if pipe is None or not pipe.leads_to(queue):
             return {}
@@ -251,16 +250,10 @@ class Board:
         self.unwired("queue", pipe.exchange.name, queue)
         return {}
 
-    def _carrier(self, connection: Connection, number: int) -> Connection:
-        """Return the connection by which a pipe leads to the other end of one, which may see one where this end sees two."""
-        same = self.connections.get((connection.identity, connection.run), ())
-        found = (each for each in same if number in each.pipes and connection.leads_where(each))
-        return connection if number in connection.pipes else next(found, connection)
-
     def _room(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Handle more credit from the other end of a pipe than it granted on opening."""
         number = field(word, "pipe", int)
-        connection = self._carrier(connection, number)
+        connection = connection.carrier_of(number)
         pipe = connection.pipes.get(number)
         if pipe is not None and pipe.connection is connection:
             pipe.grant(window_of(word))

@@ -84,6 +84,7 @@ class Subscription:
         base: The number before which the queue's owner had taken all messages when the pipe was lost.
         up: True while the queue's owner has the pipe open.
         asker: The connection over which another wiring requested it; None if this one did.
+        attempt: The number of that wiring's last request, which news of it repeat; 0 if it gave none.
         key: Identifies its pipe among those of one connection: the queues of an exchange that distributes share one.
     """
 
@@ -95,12 +96,21 @@ class Subscription:
         self.base = 0
         self.up = False
         self.asker: Connection | None = None
+        self.attempt = 0
         self.key = exchange, queue if exchange.style is Style.BALANCE else ""
 
     def tell_asker(self, carrier: Connection | None, error: RedpollError) -> None:
         """Tell the wiring that requested it that it is lost, unless that is at the other end of its pipe and knows."""
-        if self.asker not in (None, carrier) and self.asker.up:
-            self.asker.tell({"word": "unwired", "exchange": self.exchange.name, "queue": self.queue, **refusal(error)})
+        if self.asker is not None and self.asker is not carrier:
+            for each in self.asker.same:
+                # This end alone may be about to lose one of them, with what is told over it.
+                if each.up:
+                    self.tell(each, error)
+
+    def tell(self, connection: Connection, error: RedpollError) -> None:
+        """Tell the other end of a connection, which requested it, that it is lost."""
+        names = {"exchange": self.exchange.name, "queue": self.queue}
+        connection.tell({"word": "unwired", **names, "attempt": self.attempt, **refusal(error)})
 
 
 class Pipe(Sender):
@@ -295,6 +305,16 @@ class Connection(ABC):
         """Return True if another connection leads to the same run of the same wiring, as far as that can be known."""
         same = self.identity == other.identity and self.run == other.run
         return same and self.sees_process == other.sees_process
+
+    @property
+    def same(self) -> list[Connection]:
+        """It, and the others that lead to the same wiring and are up: two here may be one there, or the reverse."""
+        known = self.board.connections.get((self.identity, self.run), ())
+        return [self, *(each for each in known if each is not self and self.leads_where(each))]
+
+    def carrier_of(self, number: int) -> Connection:
+        """Return the connection that has a pipe to the other end: another one if this has no such pipe."""
+        return self if number in self.pipes else next((each for each in self.same if number in each.pipes), self)
 
     async def is_rival_of(self, holder: Connection) -> bool:  # noqa: ARG002  # between processes
         """Return True if it claims the identity of another live connection, and did not prove to lead to the same wiring."""

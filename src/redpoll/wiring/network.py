@@ -437,30 +437,19 @@ class Net:
                 return True
             if start[0] == _C and len(start) == _CREDIT:
                 _, number, taken = CREDIT.unpack(start)
-                if number not in connection.pipes:
-                    # The other end may see one peer where this end sees two.
-                    connection = next((each for each in self._same(connection) if number in each.pipes), connection)
-                connection.credit(number, taken)
+                connection.carrier_of(number).credit(number, taken)
                 return True
         if self.directory is not None and self.directory.arrived(message):
             return not message.ended
         message.refuse("this is a wiring")
         return False
 
-    def _same(self, connection: NetConnection) -> list[NetConnection]:
-        """Return the other connections to the same run of a wiring: two peers here may be one there, or the reverse."""
-        return [
-            each
-            for each in self.board.connections.get((connection.identity, connection.run), ())
-            if isinstance(each, NetConnection) and each is not connection and connection.leads_where(each)
-        ]
-
     def _data(
         self, connection: NetConnection, number: int, first: int, said: int, count: int, shape: int, body: Buffer
     ) -> None:
         pipe = connection.incoming.get(number)
         if pipe is None:
-            pipe = next((each.incoming[number] for each in self._same(connection) if number in each.incoming), None)
+            pipe = next((each.incoming[number] for each in connection.same if number in each.incoming), None)
         if pipe is None:
             self._stray(connection, number)
             return
@@ -512,9 +501,9 @@ class Net:
             self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
         elif name == "stray":
             number = field(word, "pipe", int)
-            for each in (connection, *self._same(connection)):
+            for each in connection.same:
                 if number in each.pipes and each.pipes[number].connection is each:
-                    self.gone(each, PeerLost(each.peer.address, _NO_PIPE), final=False)
+                    each.give_up(PeerLost(each.place, _NO_PIPE))
         elif name == "bye":
             taken = word.get("taken")
             connection.took(taken if isinstance(taken, list | tuple) else ())
@@ -548,13 +537,17 @@ class Net:
             self.directory.unlinked(peer.identity, error)
 
     def gone(self, connection: NetConnection, error: RedpollError, *, final: bool) -> None:
-        """Handle the loss of a connection; the other end may still have one, and is told that what it requested is lost."""
+        """Handle the loss of a connection.
+
+        The other end may still have it, or have another one for both: it is told that what it requested is lost.
+        """
         if self.connections.get(connection.peer) is connection:
             del self.connections[connection.peer]
         connection.lose(error, final=final)
-        if not final and is_linked(connection.peer):
-            for exchange, queue in connection.subscriptions:
-                connection.tell({"word": "unwired", "exchange": exchange, "queue": queue, **refusal(error)})
+        if not final:
+            for each in [connection] if is_linked(connection.peer) else connection.same[1:]:
+                for subscription in connection.subscriptions.values():
+                    subscription.tell(each, error)
 
     def say_bye(self) -> None:
         """Tell all other ends that this wiring closes for good."""
