@@ -64,6 +64,29 @@ async def test_parts_come_in_order_and_end() -> None:
             assert [part async for part in bus.rpc.stream("a", "count", {"below": below})] == list(range(below))
 
 
+async def test_credit_that_is_lost_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credit that did not reach the server, whose link was lost, is told again: the stream goes on."""
+    counter = Counter()
+    async with bus_in_virtual_time() as (bus, clock), bus.rpc.serve("a", counter):
+        stream = bus.rpc.stream("a", "count", {"below": 200}, timeout=60)
+        parts = [await anext(stream)]
+        with monkeypatch.context() as away:
+
+            async def lose(task: str, envelope: Envelope) -> bool:
+                return False
+
+            away.setattr(bus.engine, "tell", lose)
+            parts += [await anext(stream) for _ in range(63)]
+            waiting = asyncio.ensure_future(anext(stream))
+            await clock.advance(0)
+            assert not waiting.done()
+            assert counter.sent == 64
+        await clock.advance(5)
+        assert waiting.done()
+        parts.append(await waiting)
+        assert [*parts, *[part async for part in stream]] == list(range(200))
+
+
 async def test_the_caller_sets_the_pace() -> None:
     """A server sends no more than a few parts ahead of what the caller takes."""
     counter = Counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -178,7 +178,7 @@ class Caller:
         self._engine = engine
         self._payloads = payloads
         self._reader = Reader(payloads, allowed)
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
         self._streams: WeakSet[Stream] = WeakSet()
 
     async def close(self) -> None:
@@ -186,8 +186,8 @@ class Caller:
         for stream in tuple(self._streams):
             stream.lose(Closed("bus"))
         await asyncio.sleep(0)  # leaving begins in another turn
-        if self._leaving:
-            _, left = await asyncio.wait(self._leaving, timeout=_LEAVING)
+        if self._errands:
+            _, left = await asyncio.wait(self._errands, timeout=_LEAVING)
             for each in left:
                 each.cancel()
 
@@ -301,11 +301,14 @@ class Caller:
             with suppress(RedpollError):  # it has ended
                 await engine.tell(task, Envelope("raw", b"", {CREDIT: parts}))
 
+        def again(task: str, parts: int) -> None:
+            self._start(credit(task, parts))
+
         def leave(task: str) -> None:
             with suppress(RuntimeError):  # the loop is closed; it may be another thread that drops the last reference
                 loop.call_soon_threadsafe(self._leave, task)
 
-        stream = Stream(begin, credit, leave, PartsWatcher(self._reader, way.name), payloads)
+        stream = Stream(begin, credit, again, leave, PartsWatcher(self._reader, way.name), payloads, engine.clock)
         self._streams.add(stream)
         return stream
 
@@ -367,9 +370,13 @@ class Caller:
 
     def _leave(self, task: str) -> None:
         """Cancel a call that has no caller any more."""
-        leaving = asyncio.get_running_loop().create_task(self._cancel(task))
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        self._start(self._cancel(task))
+
+    def _start(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Send something for which nobody waits, but the end."""
+        started = asyncio.get_running_loop().create_task(errand)
+        self._errands.add(started)
+        started.add_done_callback(self._errands.discard)
 
     async def _cancel(self, task: str) -> None:
         with suppress(RedpollError):  # it has ended, or the bus has

@@ -18,6 +18,8 @@ __all__ = ["Monitor", "PartsWatcher", "Reader", "Stream"]
 
 WINDOW_SIZE: Final = 64
 """Parts of a stream that are under way at most."""
+#: Seconds after which credit is told again where no part comes for it.
+_AGAIN: Final = 1.0
 
 
 class Monitor(OutcomeFuture):
@@ -135,21 +137,28 @@ class Stream:
     Args:
         begin: Sends the call with a watcher; returns its id.
         credit: Tells the server how many parts it may send in all: what is said twice is no more then.
+        again: Does so without waiting.
         leave: Ends the call.
         watcher: Takes the parts.
         payloads: The serializers.
+        clock: The engine's.
     """
 
     def __init__(
         self,
         begin: Callable[[PartsWatcher], Awaitable[str]],
         credit: Callable[[str, int], Awaitable[object]],
+        again: Callable[[str, int], object],
         leave: Callable[[str], object],
         watcher: PartsWatcher,
         payloads: Payloads,
+        clock: Clock,
     ) -> None:
         self._begin = begin
         self._credit = credit
+        self._again = again
+        self._clock = clock
+        self._timer: Timer | None = None
         self._leave = leave
         self._watcher = watcher
         self._payloads = payloads
@@ -185,7 +194,9 @@ class Stream:
                 # Before a part is taken: cancelled here, none is lost. What is granted is sent all the same.
                 self._granted += WINDOW_SIZE // 2
                 await self._credit(self._id, WINDOW_SIZE + self._granted)
-            part = await self._watcher.feed.take()
+            feed = self._watcher.feed
+            used_up = not feed.items and self._taken == self._granted >= WINDOW_SIZE
+            part = await (self._take_reminding() if used_up else feed.take())
         except asyncio.CancelledError:
             raise
         except BaseException:
@@ -196,6 +207,20 @@ class Stream:
             raise
         self._taken += 1
         return self._payloads.unpack(part)
+
+    async def _take_reminding(self) -> Envelope:
+        """Take a part for which the server may wait for credit: that is lost where its link is."""
+        self._remind()
+        try:
+            return await self._watcher.feed.take()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _remind(self, *, again: bool = False) -> None:
+        if again and self._id is not None:
+            self._again(self._id, WINDOW_SIZE + self._granted)
+        self._timer = self._clock.call_at(self._clock.time() + _AGAIN, lambda: self._remind(again=True))
 
     async def aclose(self) -> None:
         """Take no more parts; the server stops."""
