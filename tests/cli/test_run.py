@@ -21,7 +21,7 @@ from redpoll.bus import Bus
 from redpoll.cli.run.shared import ENDED, READY, Status, load
 from redpoll.cli.run.watching import Notifier, Sources
 from redpoll.errors import UsageError
-from redpoll.platforms import FORKS, resident_bytes
+from redpoll.platforms import FORKS, lock_file, resident_bytes
 from tests.cli.support import PATIENCE, Running, refuse, run, started, until
 from tests.ports import free_port
 
@@ -106,9 +106,9 @@ class Started(NamedTuple):
 
 
 @asynccontextmanager
-async def working(folder: Path, *options: str, ready: bool = True) -> AsyncIterator[Started]:
+async def working(folder: Path, *options: str, ready: bool = True, text: str = APP) -> AsyncIterator[Started]:
     """Run the app in a folder, for a hub of its own."""
-    (folder / "work.py").write_text(APP)
+    (folder / "work.py").write_text(text)
     async with Hub(folder / "hub", 0) as hub, redpoll.connect(hub.url) as bus:
         with started(folder, "run", "work", "--json", "--url", hub.url, *options) as running:
             made = Started(bus, running, folder)
@@ -164,6 +164,21 @@ async def test_a_second_signal_gives_tasks_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_two_signals_at_once(tmp_path: Path) -> None:
+    """Two signals that come in one turn of its loop are a first one and a second one: the workers stop at once."""
+    async with working(tmp_path, "--workers", "1") as made:
+        handle = await made.submit("wait", "slow", path=str(tmp_path / "w"))
+        await made.there("w")
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            made.running.process.send_signal(number)
+        assert [(await made.event("stopping"))["now"] for _ in range(2)] == [False, True]
+        assert await asyncio.to_thread(made.running.wait) == 143
+        async with asyncio.timeout(PATIENCE):
+            claim = await made.bus.tasks.next("slow")
+        assert (claim.id, claim.attempt) == (handle.id, 1)
+
+
+@pytest.mark.asyncio
 async def test_what_takes_longer_than_the_grace_goes_back(tmp_path: Path) -> None:
     """A thread that does not return within the grace is left behind with its process; the exit code says so."""
     async with working(tmp_path, "--workers", "1", "--grace", "0.1") as made:
@@ -173,6 +188,20 @@ async def test_what_takes_longer_than_the_grace_goes_back(tmp_path: Path) -> Non
         async with asyncio.timeout(PATIENCE):
             claim = await made.bus.tasks.next("slow")
         assert (claim.id, claim.attempt) == (handle.id, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_thread_that_nobody_waits_for(tmp_path: Path) -> None:
+    """A call whose time is over keeps no process from ending, though its thread does not return."""
+    hang = "\n@app.call\ndef hang(path: str) -> None:\n    Path(path).touch()\n    time.sleep(60)\n"
+    async with working(tmp_path, "--workers", "1", text=APP + hang) as made:
+        calling = asyncio.ensure_future(made.bus.rpc.call("app", "hang", {"path": str(tmp_path / "h")}))
+        await made.there("h")
+        calling.cancel()
+        async with asyncio.timeout(PATIENCE):
+            while (await made.bus.queues.inspect("rpc:app")).taken:  # noqa: ASYNC110  # nothing tells it
+                await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(made.running.end) == 0
 
 
 @pytest.mark.asyncio
@@ -253,6 +282,52 @@ async def test_a_worker_is_replaced(tmp_path: Path, option: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_worker_that_is_killed_as_it_is_replaced(tmp_path: Path) -> None:
+    """The death of a process that did enough tasks, and finishes what it has, is told as any other."""
+    options = ("--workers", "1", "--concurrency", "2", "--max-tasks-per-child", "1")
+    async with working(tmp_path, *options) as made:
+        slow = await made.submit("wait", "slow", path=str(tmp_path / "w"))
+        await made.there("w")
+        pid = await (await made.submit("pid")).result(PATIENCE)
+        os.kill(pid, signal.SIGKILL)
+        died = await made.event("died")
+        assert (died["code"], died["running"]) == (-9, 1)
+        (tmp_path / "w.go").touch()
+        assert await slow.result(PATIENCE) == "waited"
+        assert await asyncio.to_thread(made.running.end) == 0
+
+
+IN_TURN = """
+import json
+import sys
+import time
+from pathlib import Path
+
+awaited = "ended"
+if json.loads(sys.argv[1])["number"] == 1:
+    awaited = "go" if Path("begun").exists() else "begun"
+    Path("ended" if awaited == "go" else "begun").touch()
+while not Path(awaited).exists():
+    time.sleep(0.01)
+"""
+"""Worker 2 starts once worker 1 was replaced, and the successor of that once it may."""
+
+
+@pytest.mark.asyncio
+async def test_all_are_ready_once_each_has_worked(tmp_path: Path) -> None:
+    """Processes that soon end need not work at the same moment: systemd would wait for that, and end them all."""
+    (tmp_path / "brief.py").write_text(IN_TURN + APP)
+    async with Hub(tmp_path / "own", 0) as hub, redpoll.connect(hub.url) as bus:
+        await bus.tasks.submit(["pid", {}], "tasks")
+        options = ("--json", "--url", hub.url, "--workers", "2", "--max-tasks-per-child", "1")
+        with started(tmp_path, "run", "brief", *options) as running:
+            await Started(bus, running, tmp_path).event("ready")
+            assert (tmp_path / "ended").exists()
+            (tmp_path / "go").touch()
+            assert await asyncio.to_thread(running.end) == 0
+
+
+@pytest.mark.asyncio
 async def test_reload(tmp_path: Path) -> None:
     """With `--reload` a change of a file replaces the processes, also from one that cannot be imported."""
     async with working(tmp_path, "--workers", "1", "--reload", "--queues", "tasks") as made:
@@ -297,6 +372,26 @@ async def test_the_workers_end_with_their_parent(tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE):
             while (await made.bus.queues.inspect("slow")).consumers:  # noqa: ASYNC110  # nothing tells it
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_no_thread_outlives_a_parent_whose_output_nobody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker whose parent was killed leaves its threads behind, also where it cannot print what it logged."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    lock = tmp_path / "lock"
+    locked = f"import fcntl\n\nlock = open({str(lock)!r}, 'w')\nfcntl.flock(lock, fcntl.LOCK_EX)\n"
+    async with working(tmp_path, "--workers", "1", "--grace", "0", text=locked + APP) as made:
+        for name in ("wait", "block"):
+            await made.submit(name, "slow", path=str(tmp_path / name))
+        await made.there("wait", "block")
+        output = made.running.process.stdout
+        assert output is not None
+        output.close()
+        made.running.process.kill()
+        with lock.open() as file:
+            await asyncio.to_thread(until, lambda: lock_file(file.fileno()), "the end of the worker")
 
 
 @pytest.mark.asyncio

@@ -7,7 +7,7 @@ import contextvars
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from functools import partial
 from types import SimpleNamespace, TracebackType
@@ -78,9 +78,15 @@ class Working:
         self._stack = AsyncExitStack()
         self._open_parts: list[Worker | Service | BroadcastSubscription] = []
         self._threads: ThreadPoolExecutor | None = None
+        self._in_threads: set[Future[Any]] = set()
         self._processes: AppProcesses | None = None
         self._mark = secrets.token_hex(6)
         self._text = False
+
+    @property
+    def in_threads(self) -> int:
+        """The number of plain functions that run in threads, those included of which nobody waits for the end any more."""
+        return len(self._in_threads)
 
     async def __aenter__(self) -> Self:
         """Enter the lifespan, set the schedules, and begin to receive.
@@ -265,9 +271,17 @@ class Working:
                 return await call(**values)
             # The thread has the context of the handler: its headers, and whether it is still wanted.
             run = partial(contextvars.copy_context().run, partial(called, call, **values))
-            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+            return await self._in_thread(run)
 
         return chain(self._state.middleware, "handle", last)
+
+    def _in_thread(self, run: Callable[[], Any]) -> Awaitable[Any]:
+        if self._threads is None:  # a test's, which works on nothing
+            return asyncio.get_running_loop().run_in_executor(None, run)
+        future = self._threads.submit(run)
+        self._in_threads.add(future)
+        future.add_done_callback(self._in_threads.discard)
+        return asyncio.wrap_future(future)
 
     async def _apart(self, processes: AppProcesses, function: AppTask[..., Any, Any], work: Work) -> Any:
         return await processes.run(function, work, self._threads)

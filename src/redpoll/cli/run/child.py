@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -168,11 +169,12 @@ async def _work(app: App, options: Options, status: Status) -> int:
                     finished = await _finish(working, watched, now, options.grace)
             finally:
                 await app.close()
-            if not finished:
-                # Threads may continue for ever, and their tasks are somebody else's now.
-                sys.stdout.flush()
+            if not finished or working.in_threads:
+                # Threads may continue for ever, and nobody waits for them: their tasks are somebody else's now.
+                with suppress(OSError):  # nobody reads it any more
+                    sys.stdout.flush()
                 logging.shutdown()
-                os._exit(ExitCode.NOT_DELIVERED)
+                os._exit(ExitCode.DONE if finished else ExitCode.NOT_DELIVERED)
             return ExitCode.DONE
     finally:
         listening.cancel()

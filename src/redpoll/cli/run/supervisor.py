@@ -14,7 +14,7 @@ from typing import Any, Final
 from redpoll.cli.child import Program
 from redpoll.cli.codes import ExitCode
 from redpoll.cli.output import Output, counted
-from redpoll.cli.run.shared import ENDED, READY, Options, Status
+from redpoll.cli.run.shared import ENDED, READY, STARTING, Options, Status
 from redpoll.cli.run.watching import Notifier, Sources
 from redpoll.cli.runtime import Stop
 
@@ -39,6 +39,7 @@ class _Worker:
         self.path = path
         self.program: Program | None = None
         self.again = False  # it was told to stop, and is to be replaced
+        self.has_worked = False  # a process of it has
 
     def tell(self, line: str) -> None:
         """Send a line to the process, if there is one."""
@@ -47,8 +48,9 @@ class _Worker:
 
     @property
     def ready(self) -> bool:
-        """True if the process works."""
-        return self.program is not None and Status.read(self.path).state == READY
+        """True once a process has worked: one that ends after a few tasks may never work at the same time as all others."""
+        self.has_worked |= self.program is not None and Status.read(self.path).state != STARTING
+        return self.has_worked
 
 
 class Supervisor:
@@ -112,12 +114,15 @@ class Supervisor:
 
     async def _obey(self, stop: Stop) -> None:
         """Pass on what the signals say."""
-        await stop.wait()
-        grace = self._options.grace
-        self._end("stop", f"stopping, within {grace:g} s; again to stop at once")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace + _BEYOND):
-                await stop.wait_again()
+        # Waited for from now on: a second signal may come in the same turn as the first.
+        again = asyncio.ensure_future(stop.wait_again())
+        try:
+            await stop.wait()
+            grace = self._options.grace
+            self._end("stop", f"stopping, within {grace:g} s; again to stop at once")
+            await asyncio.wait([again], timeout=grace + _BEYOND)
+        finally:
+            again.cancel()
         self._end("now", "stopping at once")
         await asyncio.sleep(_BEYOND)
         for worker in self._workers:
@@ -165,7 +170,8 @@ class Supervisor:
             began = loop.time()
             code = await self._run_one(worker)
             told = Status.read(worker.path)
-            again = worker.again or told.state == ENDED
+            worker.has_worked |= told.state != STARTING
+            again = worker.again or (told.state == ENDED and code >= 0)
             if code == ExitCode.USAGE and told.state != READY and not self._reload and not self._stopping.is_set():
                 # It has said why. It would be the same each time.
                 self._code = ExitCode.USAGE
