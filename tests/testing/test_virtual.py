@@ -30,6 +30,15 @@ async def test_what_is_due_happens_in_order() -> None:
 
 
 @pytest.mark.asyncio
+async def test_it_never_goes_back() -> None:
+    """Two tasks that advance it at the same time do not set it back: it is what the further one said."""
+    clock = VirtualTime()
+    clock.call_at(1.0, lambda: None)
+    await asyncio.gather(clock.advance(1.0), clock.advance(0.5), clock.advance(3.0), clock.advance(2.0))
+    assert clock.time() == 3.0
+
+
+@pytest.mark.asyncio
 async def test_a_bus_lives_in_it() -> None:
     """The times of a memory engine are virtual: a day goes by at once."""
     clock = VirtualTime()

@@ -82,7 +82,8 @@ class VirtualTime:
                 self._now = max(self._now, when)
                 await self._on(timer.loop, timer)
                 await self._settle()
-        self._now = end
+        # Another task may have advanced it further.
+        self._now = max(self._now, end)
 
     async def _settle(self) -> None:
         for loop in tuple(self._loops):
