@@ -241,6 +241,30 @@ async def test_a_worker_that_waits_for_its_hub_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_outcomes_wait_for_a_hub_that_is_away(tmp_path: Path) -> None:
+    """What finishes while the hub is away is not begun again: a worker that stops waits for the hub, within the grace."""
+    (tmp_path / "work.py").write_text(APP)
+    url = f"redpoll://127.0.0.1:{free_port()}"
+    options = ("--json", "--url", url, "--workers", "1", "--grace", "600")
+    hub = Hub(tmp_path / "own", int(url.rpartition(":")[2]))
+    async with hub, redpoll.connect(url, wait=True) as bus:
+        with started(tmp_path, "run", "work", *options) as running:
+            made = Started(bus, running, tmp_path)
+            await made.event("ready")
+            slow = await made.submit("wait", "slow", path=str(tmp_path / "w"))
+            await made.there("w")
+            await hub.stop()
+            running.process.send_signal(signal.SIGTERM)
+            await made.event("stopping")
+            (tmp_path / "w.go").touch()
+            while "done in" not in (await made.event("log"))["message"]:
+                pass
+            async with Hub(tmp_path / "own", int(url.rpartition(":")[2])):
+                assert await slow.result(PATIENCE) == "waited"
+                assert await asyncio.to_thread(running.wait) == 0
+
+
+@pytest.mark.asyncio
 async def test_a_worker_that_dies_is_started_anew(tmp_path: Path) -> None:
     """Its death is told with the signal and the last task, which another process then does."""
     async with working(tmp_path, "--workers", "1") as made:

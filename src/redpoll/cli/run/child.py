@@ -166,7 +166,7 @@ async def _work(app: App, options: Options, status: Status) -> int:
                 if await _begin(app, working, stop):
                     watched.ready()
                     await stop.wait()
-                    finished = await _finish(working, watched, now, options.grace)
+                    finished = await _finish(app, working, watched, now, options.grace)
             finally:
                 await app.close()
             if not finished or working.in_threads:
@@ -201,11 +201,17 @@ async def _begin(app: App, working: Working, stop: asyncio.Event) -> bool:
     return not beginning.cancelled()
 
 
-async def _finish(working: Working, watched: _Watched, now: asyncio.Event, grace: float) -> bool:
+async def _finish(app: App, working: Working, watched: _Watched, now: asyncio.Event, grace: float) -> bool:
     """Let handlers finish, within the time and until it has to be now; return True if all have."""
-    leaving = asyncio.ensure_future(working.__aexit__(None, None, None))
-    urged = asyncio.ensure_future(now.wait())
     began = time.monotonic()
+
+    async def leave() -> None:
+        await working.__aexit__(None, None, None)
+        # The rest of the time is for outcomes, where the hub is away.
+        await app.close(max(0.0, began + grace - time.monotonic()))
+
+    leaving = asyncio.ensure_future(leave())
+    urged = asyncio.ensure_future(now.wait())
     # Coroutines are cancelled when the time is over; the rest is for them to end, and for the lifespan.
     await asyncio.wait([leaving, urged], timeout=grace + 1, return_when=asyncio.FIRST_COMPLETED)
     urged.cancel()

@@ -200,11 +200,21 @@ class HubMember(Receiving):
 
     async def _drain(self, seconds: float | None) -> None:
         self._stop_all()
-        if seconds != 0 and self._open_deliveries():
-            self._drained = self.loop.create_future()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+        if seconds == 0:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                if self._open_deliveries():
+                    self._drained = self.loop.create_future()
                     await self._drained
+                if (ends := self._unconfirmed(p.DONE)) and not self.linked:
+                    # The hub may return, and would have the tasks done again.
+                    await asyncio.wait(ends, timeout=_GOODBYE if seconds is None else None)
+
+    def _unconfirmed(self, *kinds: int) -> list[asyncio.Future[Any]]:
+        """Return the ends of deliveries that the hub has not confirmed."""
+        requests = self._requests.values()
+        return [each.future for each in requests if each.record[0] in kinds and not each.future.done()]
 
     def _open_deliveries(self) -> list[HubDelivery]:
         return [each for consumer in self._consumers.values() for each in consumer.deliveries.values()]
@@ -217,12 +227,7 @@ class HubMember(Receiving):
     async def _end(self) -> None:
         """Say goodbye, once outcomes are confirmed; settle what is open. Cancelled, it does the rest without waiting."""
         try:
-            ends = [
-                each.future
-                for each in self._requests.values()
-                if each.record[0] in {p.DONE, p.REJECT} and not each.future.done()
-            ]
-            if ends and self.linked:
+            if (ends := self._unconfirmed(p.DONE, p.REJECT)) and self.linked:
                 await asyncio.wait(ends, timeout=_GOODBYE)
         finally:
             self._settle_all()
