@@ -42,6 +42,11 @@ class Feed(Generic[T]):
         self._error: Exception | None = None
         self._fork = forks.number
 
+    @property
+    def ended(self) -> bool:
+        """True once nothing more comes."""
+        return self._ended
+
     def push(self, item: T) -> None:
         """Add an item."""
         if self._limit is not None and len(self.items) >= self._limit:

@@ -87,6 +87,37 @@ async def test_credit_that_is_lost_is_told_again(monkeypatch: pytest.MonkeyPatch
         assert [*parts, *[part async for part in stream]] == list(range(200))
 
 
+async def test_parts_that_are_lost_behind_the_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost parts are missed also where no later one comes, as the server waits for credit."""
+    counter = Counter()
+    async with bus_in_virtual_time() as (bus, clock), bus.rpc.serve("a", counter):
+        stream = bus.rpc.stream("a", "count", {"below": 200}, timeout=60)
+        with monkeypatch.context() as away:
+            away.setattr(PartsWatcher, "progress", lambda *_: None)
+            waiting = asyncio.ensure_future(anext(stream))
+            await clock.advance(0)
+            assert counter.sent == 64
+        await clock.advance(5)
+        assert waiting.done()
+        with pytest.raises(PeerLost, match="part 0 of its answer was lost"):
+            await waiting
+        await until(lambda: counter.ended)
+
+
+async def test_a_server_that_sends_nothing_is_waited_for() -> None:
+    """A stream of which no part comes for hours goes on when one does: asking its server changes nothing."""
+    counter = Counter()
+    async with bus_in_virtual_time() as (bus, clock), bus.rpc.serve("a", counter):
+        stream = bus.rpc.stream("a", "stall")
+        assert await anext(stream) == 1
+        waiting = asyncio.ensure_future(anext(stream))
+        await clock.advance(3600)
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await stream.aclose()
+
+
 async def test_the_caller_sets_the_pace() -> None:
     """A server sends no more than a few parts ahead of what the caller takes."""
     counter = Counter()

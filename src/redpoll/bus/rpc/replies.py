@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, Self
 
 from redpoll.bus.awaitables import OutcomeFuture
@@ -11,15 +13,16 @@ from redpoll.bus.engine import Clock, Timer
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.feed import Feed
-from redpoll.bus.rpc.server import NUMBER
+from redpoll.bus.rpc.server import NUMBER, SENT
 from redpoll.errors import CallTimeout, PeerLost, RedpollError, TaskCancelled, TaskError
 
 __all__ = ["Monitor", "PartsWatcher", "Reader", "Stream"]
 
 WINDOW_SIZE: Final = 64
 """Parts of a stream that are under way at most."""
-#: Seconds after which credit is told again where no part comes for it.
+#: Seconds without a part after which credit is told again, at first and at most.
 _AGAIN: Final = 1.0
+_LONGEST: Final = 30.0
 
 
 class Monitor(OutcomeFuture):
@@ -95,10 +98,15 @@ class PartsWatcher:
         self.broken = False
 
     def progress(self, envelope: Envelope) -> None:
-        """Take a part, or a sign of life."""
+        """Take a part, the number of those that were sent, or a sign of life."""
         if envelope.meta is None or self.broken:
             return
-        if envelope.meta.get(NUMBER) != self._next:
+        number = envelope.meta.get(NUMBER)
+        if number is None:
+            number = envelope.meta.get(SENT)
+            if number == self._next:
+                return
+        if number != self._next:
             self._miss()
             return
         if len(self.feed.items) >= WINDOW_SIZE:
@@ -158,7 +166,10 @@ class Stream:
         self._credit = credit
         self._again = again
         self._clock = clock
-        self._timer: Timer | None = None
+        self._looks = False
+        self._pause = _AGAIN
+        # Parts that were taken at the last look.
+        self._seen = 0
         self._leave = leave
         self._watcher = watcher
         self._payloads = payloads
@@ -194,9 +205,9 @@ class Stream:
                 # Before a part is taken: cancelled here, none is lost. What is granted is sent all the same.
                 self._granted += WINDOW_SIZE // 2
                 await self._credit(self._id, WINDOW_SIZE + self._granted)
-            feed = self._watcher.feed
-            used_up = not feed.items and self._taken == self._granted >= WINDOW_SIZE
-            part = await (self._take_reminding() if used_up else feed.take())
+            if not self._looks:
+                self._look_later()
+            part = await self._watcher.feed.take()
         except asyncio.CancelledError:
             raise
         except BaseException:
@@ -208,19 +219,23 @@ class Stream:
         self._taken += 1
         return self._payloads.unpack(part)
 
-    async def _take_reminding(self) -> Envelope:
-        """Take a part for which the server may wait for credit: that is lost where its link is."""
-        self._remind()
-        try:
-            return await self._watcher.feed.take()
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
+    def _look_later(self) -> None:
+        # The timer does not keep a stream that was dropped.
+        self._looks = True
+        self._seen = self._taken
+        self._clock.call_at(self._clock.time() + self._pause, partial(_look, weakref.ref(self)))
 
-    def _remind(self, *, again: bool = False) -> None:
-        if again and self._id is not None:
+    def look(self) -> None:
+        """Tell credit again where no part comes: lost links take it along, and parts too: the server says what it sent."""
+        feed = self._watcher.feed
+        if self._over or feed.ended or self._id is None:
+            return
+        if feed.items or self._taken > self._seen:
+            self._pause = _AGAIN
+        else:
+            self._pause = min(2 * self._pause, _LONGEST)
             self._again(self._id, WINDOW_SIZE + self._granted)
-        self._timer = self._clock.call_at(self._clock.time() + _AGAIN, lambda: self._remind(again=True))
+        self._look_later()
 
     async def aclose(self) -> None:
         """Take no more parts; the server stops."""
@@ -253,3 +268,9 @@ class Stream:
 
     def __del__(self) -> None:
         self._end()
+
+
+def _look(stream: weakref.ref[Stream]) -> None:
+    found = stream()
+    if found is not None:
+        found.look()

@@ -24,7 +24,7 @@ from redpoll.bus.service import FUTURES, Service, Source
 from redpoll.errors import RedpollError, RemoteError, ResultTooLarge, UnknownTask, Unsupported
 from redpoll.node.reports import Repeated
 
-__all__ = ["CREDIT", "METHOD", "MONITOR", "NAMESPACE", "NUMBER", "VERSION", "WINDOW", "Server"]
+__all__ = ["CREDIT", "METHOD", "MONITOR", "NAMESPACE", "NUMBER", "SENT", "VERSION", "WINDOW", "Server"]
 
 _log = logging.getLogger("redpoll.bus.rpc")
 
@@ -39,6 +39,8 @@ WINDOW: Final = "w"
 CREDIT: Final = "c"
 #: The number of a part, from 0; and at the end, how many there were.
 NUMBER: Final = "#"
+#: How many parts were sent, for a caller that gives credit again that the server has: parts may be lost.
+SENT: Final = "s"
 
 #: Looked up once: these are on the way of every call.
 _COROUTINE: Final = MethodKind.COROUTINE
@@ -247,6 +249,8 @@ class Server(Service):
                 while call.credit <= number:
                     call.woken = self._loop.create_future()
                     await call.woken
+                    if call.credit <= number:
+                        call.delivery.progress(Envelope("raw", b"", {SENT: number}))
                 try:
                     part = await anext(parts)
                 except StopAsyncIteration:
