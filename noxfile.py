@@ -302,7 +302,11 @@ def nightly(session: nox.Session, part: str) -> None:
         "matrix": (f"versions-{which}", [*all_of_it, "-m", "not interop and not broker and not nightly"]),
         "debug": ("debug", [*all_of_it, "tests", "-m", ON_A_LOOP]),
         "eager": (f"versions-{NEWEST}", [*all_of_it, "-m", ON_A_LOOP]),
-        "examples": ("tests", [*all_of_it, "-m", "not interop and not broker and not nightly and hypothesis"]),
+        # Two thousand examples of a test take more than the minute that a test has otherwise, beside other work.
+        "examples": (
+            "tests",
+            [*all_of_it, "--timeout=900", "-m", "not interop and not broker and not nightly and hypothesis"],
+        ),
         "slow": ("tests", [*nightly_of, "tests", *(f"--ignore=tests/{each}" for each in apart)]),
         "promise": ("tests", [*nightly_of, "tests/promise"]),
         "survival": ("tests", [*nightly_of, "tests/nq/survival", "tests/bus/survival", f"--ignore={SIEGE}"]),
