@@ -556,6 +556,7 @@ class Engine(Protocol):
             QueueEmpty: None came in time.
             NoRoute: The queue does not exist, or was deleted meanwhile.
             SpecConflict: A consumer has the queue exclusively.
+            DecodeError: The task that was next cannot be read, and is a dead letter now; of ``redpoll://``.
         """
 
     async def subscribe(

@@ -557,7 +557,7 @@ class TaskInfo:
     outcome: Outcome | None = None
     """Its outcome."""
     envelope: Envelope | None = None
-    """Its message; None once it is done."""
+    """Its message; None once it is done, and where it cannot be read."""
     history: tuple[str, ...] = ()
     """The ends of its attempts, in words."""
     origin: str | None = None

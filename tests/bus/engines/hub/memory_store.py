@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from redpoll.bus.broker.outputs import Ended, Write
 from redpoll.bus.broker.restore import Stored
 from redpoll.bus.engines.hub.store import new_name
-from redpoll.errors import Unsupported
+from redpoll.errors import StoreError, Unsupported
 
 
 class MemoryStore:
@@ -44,7 +44,7 @@ class MemoryStore:
         writes: list[Write],
         done: Callable[[], object],
         wanted: Sequence[int] = (),
-        found: Callable[[list[bytes]], object] | None = None,  # nothing is wanted
+        found: Callable[[list[bytes | StoreError]], object] | None = None,  # nothing is wanted
     ) -> None:
         """See `Store.write`."""
         if wanted:
@@ -53,11 +53,11 @@ class MemoryStore:
             self._kept += writes
         asyncio.get_running_loop().call_soon(done)
 
-    async def bodies(self, tasks: Sequence[int]) -> list[bytes | None]:
+    async def bodies(self, tasks: Sequence[int]) -> list[bytes | StoreError | None]:
         """See `Store.bodies`."""
         raise Unsupported("redpoll", f"reading {len(tasks)} tasks from a hub without a disk")
 
-    async def outcome(self, task: int) -> Ended | None:
+    async def outcome(self, task: int) -> Ended | StoreError | None:
         """See `Store.outcome`."""
         raise Unsupported("redpoll", f"reading the outcome of {task} from a hub without a disk")
 

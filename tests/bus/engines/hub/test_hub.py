@@ -57,6 +57,26 @@ async def test_restarted(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_damaged_body(tmp_path: Path) -> None:
+    """A task whose body cannot be read from the disk is given up, with the file that is damaged; the others are done."""
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        made = await bus.tasks.submit_many(["x" * 100_000, 1, "y" * 100_000, 2], queue="q")
+    with (tmp_path / "hub" / "hub.bodies").open("r+b") as file:
+        file.write(bytes(100))
+    begun: list[object] = []
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        async with bus.tasks.worker(lambda task: begun.append(task.data), queue="q", concurrency=1):
+            first, *others = [bus.tasks.handle(each.id, queue="q") for each in made]
+            with pytest.raises(DeadLettered, match=r"hub\.bodies at byte 0 is not there"):
+                await first.result(timeout=PATIENCE)
+            for each in others:
+                await each.result(timeout=PATIENCE)
+        assert begun == [1, "y" * 100_000, 2]
+        (letter,) = await bus.queues.browse("q", "dead")
+        assert letter.id == first.id
+
+
+@pytest.mark.asyncio
 async def test_a_damaged_outcome(tmp_path: Path) -> None:
     """Waiting for an outcome that cannot be read from the disk is an error that names the file; the hub continues."""
     async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:

@@ -18,7 +18,7 @@ from redpoll.bus.broker.queue import CANCEL
 from redpoll.bus.engines.hub.disk import DiskStore
 from redpoll.bus.engines.hub.opening import open_store
 from redpoll.bus.engines.hub.server import HubServer
-from redpoll.errors import TaskCancelled
+from redpoll.errors import DecodeError, QueueEmpty, StoreError, TaskCancelled
 from tests.bus.patterns import until
 
 BODIES = [bytes([each]) * size for each, size in enumerate((1, 400, 1_000, 10, 100_000, 3_000))]
@@ -117,6 +117,40 @@ async def test_a_body_goes_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_damaged_body(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A task whose body is damaged beneath its hub becomes a dead letter that says so; the hub and its queue continue."""
+    hub = await started(tmp_path)
+    problem = r"what was written to hub\.bodies at byte 0 is not there"
+
+    async def handler(task: Any) -> Any:
+        return task.data
+
+    async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
+        bad, good = [await bus.tasks.submit(each, queue="q") for each in (BODIES[4], BODIES[1])]
+        await until(lambda: all(each.payload is None for each in hub.broker.tasks.found.values()))
+        with (tmp_path / "hub.bodies").open("r+b") as file:
+            file.write(b"x")
+        async with bus.tasks.worker(handler, queue="q", concurrency=2):
+            with pytest.raises(DeadLettered, match=problem):
+                await bad.result(timeout=10)
+            assert await good.result(timeout=10) == BODIES[1]
+            assert f"task {bad.id} is given up: " in caplog.text
+            (letter,) = await bus.queues.browse("q", "dead")
+            assert letter.envelope is None
+            assert "hub.bodies at byte 0" in letter.history[-1]
+        for timeout in (0.0, 10.0, None):
+            await bus.queues.redrive("q")
+            with pytest.raises(DecodeError, match=problem):
+                await bus.engine.take("q", timeout)
+            with pytest.raises(QueueEmpty):
+                await bus.engine.take("q")
+        assert await hub._turns.store.check() != []
+        assert await bus.queues.purge("q", "dead") == 1
+        assert await hub._turns.store.check() == []
+    await hub.close()
+
+
+@pytest.mark.asyncio
 async def test_a_backlog_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks that are handed out one after the other are read many at a time, and memory keeps as many as it may."""
     hub = await started(tmp_path)
@@ -126,7 +160,7 @@ async def test_a_backlog_is_read_ahead(tmp_path: Path, monkeypatch: pytest.Monke
     hub = await started(tmp_path, recent=30_000)
     read, reads = DiskStore._find, list[int]()
 
-    def find(store: DiskStore, tasks: Sequence[int]) -> list[bytes]:
+    def find(store: DiskStore, tasks: Sequence[int]) -> list[bytes | StoreError]:
         reads.append(len(tasks))
         return read(store, tasks)
 
@@ -154,7 +188,7 @@ async def test_records_stay_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     hub = await started(tmp_path)
     read, go_on = DiskStore._find, threading.Event()
 
-    def find(store: DiskStore, tasks: Sequence[int]) -> list[bytes]:
+    def find(store: DiskStore, tasks: Sequence[int]) -> list[bytes | StoreError]:
         assert go_on.wait(10)
         return read(store, tasks)
 

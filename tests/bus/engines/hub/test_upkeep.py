@@ -228,6 +228,15 @@ def test_files_that_no_hub_has_written(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"hub\.db is not a hub's"):
             look(tmp_path)
     database = sqlite3.connect(tmp_path / "hub.db")
+    database.execute("DROP TABLE tasks")
+    database.execute("PRAGMA user_version = -7")
+    database.execute("VACUUM")
+    database.execute("PRAGMA schema_version = 0")
+    database.close()
+    for look in (check_store, upgrade_store, open_store):
+        with pytest.raises(StoreError, match=r"hub\.db is not a hub's: it has format -7, those of a hub begin at 1"):
+            look(tmp_path)
+    database = sqlite3.connect(tmp_path / "hub.db")
     database.execute("PRAGMA user_version = 99")
     database.close()
     for look in (check_store, upgrade_store, open_store):

@@ -167,7 +167,13 @@ class Bodies:
             start = self._take(_room(length))
             if start > old:
                 break
-            self._file.write(start * _BLOCK, self.read(reference))
+            try:
+                body = self.read(reference)
+            except ValueError:
+                # It is damaged, and stays where it is until its task ends.
+                insort(self._free, (_room(length), start))
+                continue
+            self._file.write(start * _BLOCK, body)
             moved[reference] = _REFERENCE.format(start, length, checksum)
         if moved:
             self._file.sync()

@@ -14,7 +14,7 @@ from redpoll.bus.engines.hub.authorization import may_see
 from redpoll.bus.engines.hub.clients import Client
 from redpoll.bus.engines.hub.requests import check_payload, read_publication
 from redpoll.bus.engines.hub.turns import Turns, seconds_left
-from redpoll.errors import ProtocolError, RedpollError, ResultExpired
+from redpoll.errors import ProtocolError, RedpollError, ResultExpired, StoreError
 
 __all__ = ["CALLS", "Calls"]
 
@@ -103,6 +103,8 @@ class Calls:
 
     async def _recall(self, number: int) -> dict[str, Any]:
         found = await self._turns.store.outcome(number)
+        if isinstance(found, StoreError):
+            raise found
         if found is None:
             raise ResultExpired(self._broker.tasks.text(number))
         return _plain(self._broker.admin.describe(found))
@@ -127,7 +129,7 @@ class Calls:
     async def _with_bodies(self, found: list[dict[str, Any]], wanted: dict[int, int]) -> list[dict[str, Any]]:
         bodies = await self._turns.store.bodies(list(wanted))
         for place, body in zip(wanted.values(), bodies, strict=True):
-            found[place]["envelope"] = body
+            found[place]["envelope"] = body if isinstance(body, bytes) else None
         return found
 
     def _purge(self, client: Client, queue: str, state: Any) -> int:  # noqa: ARG002

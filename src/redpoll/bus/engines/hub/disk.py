@@ -45,7 +45,8 @@ _EPOCHS: Final = 1_000
 # Tasks whose bodies are read in one step.
 _READ: Final = 64
 
-_Writes: TypeAlias = tuple[list[Write], Callable[[], object], Sequence[int], Callable[[list[bytes]], object] | None]
+_Found: TypeAlias = Callable[[list[bytes | StoreError]], object]
+_Writes: TypeAlias = tuple[list[Write], Callable[[], object], Sequence[int], _Found | None]
 _Item: TypeAlias = _Writes | Callable[[], object] | None
 
 
@@ -118,24 +119,27 @@ class DiskStore:
         writes: list[Write],
         done: Callable[[], object],
         wanted: Sequence[int] = (),
-        found: Callable[[list[bytes]], object] | None = None,
+        found: _Found | None = None,
     ) -> None:
         """See `Store.write`."""
         if self._loop is None:
             self._start()
         self._items.put((writes, done, wanted, found))
 
-    async def bodies(self, tasks: Sequence[int]) -> list[bytes | None]:
+    async def bodies(self, tasks: Sequence[int]) -> list[bytes | StoreError | None]:
         """See `Store.bodies`."""
         parts = [tasks[start : start + _READ] for start in range(0, len(tasks), _READ)]
         return [body for part in parts for body in await self._ask(partial(self._read, part))]
 
-    async def outcome(self, task: int) -> Ended | None:
+    async def outcome(self, task: int) -> Ended | StoreError | None:
         """See `Store.outcome`."""
 
-        def read() -> Ended | None:
-            with self._whole():
-                return read_outcome(self._database, self._bodies, self._clock, task)
+        def read() -> Ended | StoreError | None:
+            try:
+                with self._whole():
+                    return read_outcome(self._database, self._bodies, self._clock, task)
+            except StoreError as error:
+                return error
 
         return await self._ask(read)  # type: ignore[no-any-return]
 
@@ -279,11 +283,12 @@ class DiskStore:
         # Without a reserve, what the tables have room for is known.
         self._bodies.growing = self._reserved
 
-    def _read(self, tasks: Sequence[int]) -> list[bytes | None]:
+    def _read(self, tasks: Sequence[int]) -> list[bytes | StoreError | None]:
         with self._whole():
-            return read_bodies(self._database, self._bodies, [self._group.source(each) for each in tasks])
+            read = read_bodies(self._database, self._bodies, [self._group.source(each) for each in tasks])
+        return [damaged(self._folder, each) if isinstance(each, ValueError) else each for each in read]
 
-    def _find(self, tasks: Sequence[int]) -> list[bytes]:
+    def _find(self, tasks: Sequence[int]) -> list[bytes | StoreError]:
         """Read bodies that are certainly there."""
         read = [body for start in range(0, len(tasks), _READ) for body in self._read(tasks[start : start + _READ])]
         found = [each for each in read if each is not None]
@@ -424,6 +429,6 @@ def _is_full(error: Exception) -> bool:
     )
 
 
-def damaged(folder: Folder, error: BaseException | str) -> Exception:
+def damaged(folder: Folder, error: BaseException | str) -> StoreError:
     """Return the error of a database that is damaged."""
     return folder.error(f"hub.db is damaged: {error}", "put a backup in its place")

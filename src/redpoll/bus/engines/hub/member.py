@@ -581,6 +581,10 @@ class HubMember(Receiving):
             # Nobody could read it: a dead letter.
             reason = f"its envelope cannot be read: {error}"
             self.say(p.REJECT, 0, record[1], record[2], False, 0.0, False, False, printable(reason), None)
+            consumer = self._consumers.get(record[1])
+            if consumer in self._takes:
+                # It is given no other one.
+                consumer.stop(error)
         elif record[0] == p.OUTCOME:
             watcher = self._watcher(record[1])
             if watcher is not None:

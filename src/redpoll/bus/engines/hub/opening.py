@@ -198,7 +198,7 @@ def upgrade_store(path: str | os.PathLike[str]) -> int:
         raise damaged(folder, error) from error
     finally:
         folder.close()
-    return max(int(found), 0)
+    return int(found)
 
 
 def _format_of(folder: Folder, database: Any) -> int:
@@ -210,7 +210,9 @@ def _format_of(folder: Folder, database: Any) -> int:
     found, tables = (next(iter(database.execute(f"PRAGMA {each}")))[0] for each in ("user_version", "schema_version"))
     if found > FORMAT:
         raise folder.error(f"hub.db has format {found}, the newest known here is {FORMAT}", "use a newer redpoll")
-    if found <= 0 and tables:
+    if found < 0:
+        raise folder.error(f"hub.db is not a hub's: it has format {found}, those of a hub begin at 1")
+    if not found and tables:
         raise folder.error("hub.db is not a hub's")
     return int(found)
 

@@ -44,7 +44,7 @@
 
 A payload is an encoded envelope, which the hub does not decode; an id has 16 bytes. A request is answered once; 0 wants no
 answer. A publish always has a number, which no other one that waits for room has. An empty payload of INPUTS stands for one
-that cannot be read, for the reason in its details: the task is given up.
+that cannot be read, or for that of the task itself, for the reason in its details: the task is given up.
 """
 
 from __future__ import annotations

@@ -96,20 +96,23 @@ def load_tasks(database: Database, clock: Clock) -> Iterator[Stored]:
             yield put, None, False
 
 
-def read_bodies(database: Database, bodies: Bodies, tasks: Sequence[int]) -> list[bytes | None]:
-    """Read the bodies of tasks, in one step for all; None of one that is in no table.
+def read_bodies(database: Database, bodies: Bodies, tasks: Sequence[int]) -> list[bytes | ValueError | None]:
+    """Read the bodies of tasks, in one step for all; None of one that is in no table, the error of one that is damaged.
 
     Each step would wait for the interpreter lock.
     """
     ((sizes, data),) = database.execute(_BODIES, (numbers([each >> 64 for each in tasks]),))
     view = memoryview(data or b"")
-    found: list[bytes | None] = []
+    found: list[bytes | ValueError | None] = []
     start = 0
     for size in json.loads(sizes):
         if size is None:
             found.append(None)
         elif isinstance(size, str):
-            found.append(bodies.read(size))
+            try:
+                found.append(bodies.read(size))
+            except ValueError as error:
+                found.append(error)
         else:
             found.append(bytes(view[start : start + size]))
             start += size

@@ -11,6 +11,7 @@ from redpoll.bus.broker.broker import Broker
 from redpoll.bus.broker.limits import CHARGE
 from redpoll.bus.broker.outputs import Changed, Dead, Ended, Put, Write
 from redpoll.bus.broker.queue import GONE, Queue, Task
+from redpoll.errors import StoreError
 
 __all__ = ["Recent"]
 
@@ -69,10 +70,10 @@ class Recent:
                 found.append(task)
         return found
 
-    def read(self, tasks: Sequence[Task], bodies: Sequence[bytes]) -> None:
-        """Keep bodies that were read ahead."""
+    def read(self, tasks: Sequence[Task], bodies: Sequence[bytes | StoreError]) -> None:
+        """Keep bodies that were read ahead; one that is damaged is read again for its worker."""
         for task, body in zip(tasks, bodies, strict=True):
-            if task.payload is None and task.state != GONE:
+            if isinstance(body, bytes) and task.payload is None and task.state != GONE:
                 task.payload = body
                 self._kept.append((task, body, task.size))
                 self._bytes += task.size

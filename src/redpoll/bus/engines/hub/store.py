@@ -8,6 +8,7 @@ from typing import Protocol
 
 from redpoll.bus.broker.outputs import Ended, Write
 from redpoll.bus.broker.restore import Stored
+from redpoll.errors import StoreError
 
 __all__ = ["Store", "new_name"]
 
@@ -48,7 +49,7 @@ class Store(Protocol):
         writes: list[Write],
         done: Callable[[], object],
         wanted: Sequence[int] = (),
-        found: Callable[[list[bytes]], object] | None = None,
+        found: Callable[[list[bytes | StoreError]], object] | None = None,
     ) -> None:
         """Queue the writes of a turn: all of them get to the disk, or none does.
 
@@ -56,18 +57,18 @@ class Store(Protocol):
             writes: They belong to the store from now on, and are not changed.
             done: Called on the loop once they are on disk, in the order of the calls; never after a failure.
             wanted: Numbers of tasks whose bodies are wanted; they were there before this turn.
-            found: Called with these bodies, before `done`.
+            found: Called with these bodies, before `done`; with the error in the place of one that is damaged.
         """
 
-    async def bodies(self, tasks: Sequence[int]) -> list[bytes | None]:
-        """Return the bodies of tasks; None of one that is gone.
+    async def bodies(self, tasks: Sequence[int]) -> list[bytes | StoreError | None]:
+        """Return the bodies of tasks; None of one that is gone, the error of one that is damaged.
 
         Raises:
-            StoreError: The store was closed.
+            StoreError: The store was closed, or the tables are damaged.
         """
 
-    async def outcome(self, task: int) -> Ended | None:
-        """Return the outcome of a task, or None.
+    async def outcome(self, task: int) -> Ended | StoreError | None:
+        """Return the outcome of a task, the error if it is damaged, or None.
 
         Raises:
             StoreError: The store was closed.

@@ -23,7 +23,7 @@ from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.recent import Recent
 from redpoll.bus.engines.hub.store import Store
 from redpoll.bus.envelope import OutcomeKind
-from redpoll.errors import BusError, RedpollError
+from redpoll.errors import BusError, RedpollError, StoreError
 from redpoll.node.door import Peer
 from redpoll.node.reports import Repeated
 
@@ -156,9 +156,15 @@ class Turns:
         """Look whether any client wants notes."""
         self.broker.out.observed = any(each.observes for each in self.clients.values())
 
-    def _fill(self, gaps: list[tuple[Client, list[Any]]], ahead: list[Task], bodies: list[bytes]) -> None:
+    def _fill(self, gaps: list[tuple[Client, list[Any]]], ahead: list[Task], bodies: list[bytes | StoreError]) -> None:
         for (client, record), body in zip(gaps, bodies, strict=False):
-            record[-1] = body
+            if isinstance(body, StoreError):
+                _, consumer, token, task, *_ = record
+                _log.error("task %s is given up: %s", self.broker.tasks.text(p.id_number(task)), body)
+                client.say(*record[:-1], b"")
+                record[:] = p.INPUTS, consumer, token, [_unreadable(task, body)]
+            else:
+                record[-1] = body
             client.filled()
         self._recent.read(ahead, bodies[len(gaps) :])
 
@@ -250,13 +256,13 @@ class Turns:
             ended = found
             if isinstance(found, out.Brief):
                 try:
-                    ended = await self.store.outcome(number)
-                except RedpollError as error:
-                    if error.__cause__ is None:
-                        return  # the hub ends: the task, which comes behind, is not given out
-                    # It is damaged: an empty payload has the client give the task up.
-                    inputs.append([p.id_bytes(number), int(OutcomeKind.LOST), b"", str(error)])
+                    stored = await self.store.outcome(number)
+                except StoreError:
+                    return  # the hub ends: the task, which comes behind, is not given out
+                if isinstance(stored, StoreError):
+                    inputs.append(_unreadable(p.id_bytes(number), stored))
                     continue
+                ended = stored
             # Without an outcome the task was ended meanwhile.
             known = ended if isinstance(ended, out.Ended) else None
             kind = OutcomeKind.LOST if known is None else known.kind
@@ -271,11 +277,11 @@ class Turns:
             client, watch, number = self._recalls.popleft()
             try:
                 found = await self.store.outcome(number) if client.open else None
-            except RedpollError as error:
-                if error.__cause__ is not None:  # it is damaged; without a cause the hub ends, and is asked again
-                    client.fail(watch.request, error)
-                continue
-            if found is not None:
+            except StoreError:
+                continue  # the hub ends, and is asked again
+            if isinstance(found, StoreError):
+                client.fail(watch.request, found)
+            elif found is not None:
                 client.say(p.OUTCOME, watch.request, int(found.kind), found.payload, found.detail)
         self._recalling -= 1
 
@@ -325,6 +331,11 @@ class Turns:
 def seconds_left(task: Task) -> float | None:
     """Return the seconds until the deadline of a task; None if it has none."""
     return None if task.timer is None or not task.flags & DEADLINE else task.timer[0] - time.monotonic()
+
+
+def _unreadable(task: bytes, error: StoreError) -> list[Any]:
+    """Return an outcome for a task to come after that has its client give it up."""
+    return [task, int(OutcomeKind.LOST), b"", str(error)]
 
 
 def _log_defect(what: object, count: int, last: tuple[str, Exception]) -> None:
