@@ -446,6 +446,10 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "calls of a client of a hub that are carried out at a time": [
             "bus/engines/hub/test_server.py::test_calls_that_take_a_while_are_bounded"
         ],
+        "bytes of tasks and outcomes that wait for the disk of a hub": [
+            "bus/engines/hub/test_disk.py::test_room_for_what_waits",
+            "bus/engines/hub/test_server.py::test_a_burst_without_room_on_the_disk",
+        ],
         "stored outcomes that a hub reads at a time for clients that wait for them": [
             "bus/engines/hub/test_server.py::test_many_watches_of_stored_outcomes"
         ],

@@ -396,7 +396,8 @@ class Broadcasts:
             EncodeError: The serializer cannot carry the body.
             PayloadTooLarge: The body is over `Capabilities.max_body`.
             ConfigError: It is no subject, or a value cannot be; some of it when awaited, as those below.
-            QueueFull: A durable subscription has no room and refuses; it was sent to none.
+            QueueFull: A durable subscription has no room and refuses, or the disk of the hub is full and it would be stored
+                there; it was sent to none.
             Expired: A durable subscription had no room in time; it was sent to none.
             NotAuthorized: It is not allowed.
         """

@@ -261,6 +261,10 @@ class Intake:
         self._send(peer, subject, payload, size, now, last, live, queues)
         return None
 
+    def stores(self, subject: str, last: int) -> bool:
+        """Return True if an event is to be stored: it is kept, or goes to a durable queue."""
+        return last > 0 or any(queue.spec.durable for queue in self._bound.match(subject))
+
     def _send(
         self,
         peer: Peer,

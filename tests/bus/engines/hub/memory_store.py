@@ -27,7 +27,6 @@ class MemoryStore:
         self.epoch = epoch
         self.serial = 0
         self.recent = math.inf
-        self.full = False
         self.failed: Callable[[BaseException], object] | None = None
         self._kept = kept
 
@@ -38,6 +37,10 @@ class MemoryStore:
     def load_tasks(self) -> Iterator[Stored]:
         """See `Store.load_tasks`."""
         return iter(())
+
+    def has_room(self, size: int) -> bool:
+        """See `Store.has_room`."""
+        return size >= 0
 
     def write(
         self,

@@ -632,8 +632,8 @@ async def test_a_file_that_is_gone_ends_the_store(tmp_path: Path, gone: str) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk the reserve lets writes through, and the hub can see it; it is set aside again when there is room."""
+async def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """On a full disk the reserve lets writes through, and the hub logs it; it is set aside again when there is room."""
     breaking: list[Breaking] = []
 
     def break_(path: str) -> Breaking:
@@ -652,9 +652,40 @@ async def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         await written(store, [ended(1), put(2)])
         assert store.full
     await until(lambda: not store.full)
+    assert [each.message for each in caplog.records if each.name == "redpoll.bus"] == [
+        f"{tmp_path}: the disk is full, so new tasks are refused until it has room again"
+    ]
     assert reserve.stat().st_size == SMALL
     await store.close()
     assert await kept(tmp_path) == [Q, put(2)]
+
+
+@pytest.mark.asyncio
+async def test_room_for_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store has room for new tasks while twice what waits for the disk fits on it, the reserve included."""
+    go, commit, usage = threading.Event(), DiskStore._commit, {"free": 2**30}
+
+    def slow(self: DiskStore, statements: list[Any]) -> None:
+        assert go.wait(30)
+        commit(self, statements)
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), usage))
+    store = opened(tmp_path)
+    await written(store, [Q])
+    monkeypatch.setattr(DiskStore, "_commit", slow)
+    usage["free"] = 0
+    assert store.has_room(SMALL // 2 - 1_024)
+    assert not store.has_room(SMALL // 2)
+    usage["free"] = SMALL
+    assert store.has_room(SMALL - 1_024)
+    last = asyncio.Event()
+    store.write([put(1, bytes(SMALL // 2))], last.set)
+    assert store.has_room(SMALL // 2 - 2_048)
+    assert not store.has_room(SMALL // 2 - 1_024)
+    go.set()
+    await last.wait()
+    assert store.has_room(SMALL - 1_024)
+    await store.close()
 
 
 @pytest.mark.asyncio

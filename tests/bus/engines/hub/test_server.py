@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,13 @@ from redpoll.bus.broker.queues import Queues
 from redpoll.bus.broker.work import Work
 from redpoll.bus.engines.hub import clients
 from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.bodies import File
 from redpoll.bus.engines.hub.disk import DiskStore
 from redpoll.bus.engines.hub.handles import packed
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.bus.engines.hub.server import HubServer
 from redpoll.bus.envelope import Envelope
-from redpoll.errors import BusError, StoreError
+from redpoll.errors import BusError, QueueFull, StoreError
 from redpoll.wire.handshake import Handshake
 from tests.bus.engines.hub.memory_store import MemoryStore
 from tests.bus.engines.hub.support import Running, running
@@ -496,6 +500,80 @@ async def test_clients_are_told_of_a_failed_disk() -> None:
         await server.close()
         await until(lambda: bus.state is redpoll.bus.EngineState.RECONNECTING, "the end")
         assert bus.status.reason == "the hub ends, as its disk failed: its log says how"
+
+
+@pytest.mark.asyncio
+async def test_a_burst_without_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more tasks at once than the disk has room for some are refused as never sent; the hub continues with the others."""
+    go, commit, write = threading.Event(), DiskStore._commit, File.write
+    files = [tmp_path / name for name in ("hub.bodies", "hub.reserve")]
+
+    def free() -> int:
+        return 3 * 2**20 - sum(each.stat().st_size for each in files if each.exists())
+
+    def slow(store: DiskStore, statements: list[Any]) -> None:
+        assert go.wait(PATIENCE)
+        commit(store, statements)
+
+    def write_to_disk(file: File, offset: int, data: Any) -> None:
+        if len(data) > free():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, offset, data)
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": free()}))
+    monkeypatch.setattr(File, "write", write_to_disk)
+    hub = HubServer(open_store(tmp_path, reserve=2**20), Config(port=0, serializer="raw"))
+    await hub.start()
+    async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
+        await bus.tasks.submit(b"first", queue="q")
+        with monkeypatch.context() as context:
+            context.setattr(DiskStore, "_commit", slow)
+            submits = [asyncio.ensure_future(bus.tasks.submit(bytes(100_000), queue="q")) for _ in range(60)]
+            found = hub.broker.tasks.found
+            await until(lambda: len(found) + sum(each.done() for each in submits) == 61, "what the hub says to all")
+            go.set()
+            answers = await asyncio.gather(*submits, return_exceptions=True)
+        refused = [each for each in answers if isinstance(each, QueueFull)]
+        taken = [each for each in answers if not isinstance(each, BaseException)]
+        assert len(refused) + len(taken) == 60
+        assert min(len(refused), len(taken)) > 9
+        assert {(each.sent, "the disk of the hub is full" in str(each)) for each in refused} == {(False, True)}
+        await bus.tasks.submit(b"last", queue="q")
+        assert not hub.failed.done()
+    await hub.close()
+    store = open_store(tmp_path, reserve=2**20)
+    assert len(list(store.load_tasks())) == len(taken) + 2
+    await store.close()
+
+
+@pytest.mark.asyncio
+async def test_what_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub whose disk is full refuses what it would store: tasks, chains, and events; what is not stored passes."""
+    event, heard = Envelope("raw", b"x"), list[Any]()
+    async with redpoll.Hub(tmp_path, port=0) as hub, redpoll.connect(hub.url) as bus:
+        await bus.queues.declare("q")
+        await bus.queues.declare(QueueSpec("bound", topics=("a.*",)))
+        await bus.queues.declare(QueueSpec("passing", durable=False, topics=("b.*",)))
+        await bus.engine.subscribe(["a.*", "b.*"], sink=heard.append)
+        with monkeypatch.context() as context:
+            context.setattr(DiskStore, "has_room", lambda *_: False)
+            for refused in (
+                bus.engine.publish(event, queue="q"),
+                bus.tasks.chain("x", "q").then("y", "q").submit(),
+                bus.engine.publish(event, subject="a.b"),
+                bus.engine.publish(event, subject="b.c", last=1),
+            ):
+                with pytest.raises(QueueFull, match="as the disk of the hub is full"):
+                    await refused
+            await bus.engine.publish(event, queue="passing")
+            await bus.engine.publish(event, subject="b.c")
+            await until(lambda: heard, "the event")
+        await bus.engine.publish(event, queue="q")
+        await bus.engine.publish(event, subject="a.b")
+        ready = [(await bus.queues.inspect(name)).ready for name in ("q", "bound", "passing")]
+        await until(lambda: len(heard) == 2, "the other event")
+    assert ready == [1, 1, 2]
+    assert [each.subject for each in heard] == ["b.c", "a.b"]
 
 
 @pytest.mark.asyncio

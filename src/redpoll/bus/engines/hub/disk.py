@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import sqlite3
 import threading
@@ -19,7 +20,7 @@ from queue import Empty, SimpleQueue
 from secrets import token_hex
 from typing import Any, Final, TypeAlias
 
-from redpoll.bus.broker.outputs import Ended, Write
+from redpoll.bus.broker.outputs import Ended, Put, Write
 from redpoll.bus.broker.restore import Stored
 from redpoll.bus.engines.hub.bodies import Bodies, references
 from redpoll.bus.engines.hub.folder import Folder
@@ -30,9 +31,14 @@ from redpoll.errors import StoreError
 
 __all__ = ["DiskStore", "check_database", "connect", "damaged"]
 
+_log = logging.getLogger("redpoll.bus")
+
 _LARGEST: Final = 16 * 2**20
 # Bytes, about, after which the log is copied to the database: few at a time, as commits wait meanwhile.
 _CHECKPOINT: Final = 4 * 2**20
+# Bytes of a task, or an outcome, beside its body. On disk it takes no more than twice all, in the log and the tables.
+_ROW: Final = 1_024
+_BODIES: Final = (Put, Ended)
 # Seconds after which a disk that was full is looked at again.
 _WAIT = 1.0
 
@@ -46,7 +52,7 @@ _EPOCHS: Final = 1_000
 _READ: Final = 64
 
 _Found: TypeAlias = Callable[[list[bytes | StoreError]], object]
-_Writes: TypeAlias = tuple[list[Write], Callable[[], object], Sequence[int], _Found | None]
+_Writes: TypeAlias = tuple[list[Write], Callable[[], object], Sequence[int], _Found | None, int]
 _Item: TypeAlias = _Writes | Callable[[], object] | None
 
 
@@ -73,13 +79,15 @@ class DiskStore:
         self.name: str = name
         self.epoch: int = epoch
         self.serial: int = serial
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.full = True
         self._look()
         self.failed: Callable[[BaseException], object] | None = None
         self._clock = Clock(time.monotonic(), time.time(), clock)
         self._group = Group(self._clock, database, bodies, key_time, keys)
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._items: SimpleQueue[_Item] = SimpleQueue()
+        #: Bytes of new tasks and of outcomes that are not on disk yet; the loop's.
+        self._waiting = 0
         self._written = 0
         self._last = False
         #: Error of a commit that was made while a job ran: it ends the store, not the job alone.
@@ -114,6 +122,10 @@ class DiskStore:
         except (sqlite3.DatabaseError, ValueError, TypeError, KeyError) as error:
             raise damaged(self._folder, error) from error
 
+    def has_room(self, size: int) -> bool:
+        """See `Store.has_room`."""
+        return not self.full and self._folder.has_room(2 * (self._waiting + size + _ROW), self._reserved)
+
     def write(
         self,
         writes: list[Write],
@@ -124,7 +136,9 @@ class DiskStore:
         """See `Store.write`."""
         if self._loop is None:
             self._start()
-        self._items.put((writes, done, wanted, found))
+        size = sum([_ROW + len(each.payload or b"") for each in writes if isinstance(each, _BODIES)])
+        self._waiting += size
+        self._items.put((writes, done, wanted, found, size))
 
     async def bodies(self, tasks: Sequence[int]) -> list[bytes | StoreError | None]:
         """See `Store.bodies`."""
@@ -237,11 +251,13 @@ class DiskStore:
             return
         calls: list[Callable[[], object]] = []
         job = None
+        size = 0
         while item is not None:
             if callable(item):
                 job = item
                 break
-            writes, done, wanted, found = item
+            writes, done, wanted, found, more = item
+            size += more
             self._group.add(writes)
             calls.append(done)
             if found is not None:
@@ -254,7 +270,7 @@ class DiskStore:
             self._commit(self._group.take(time.monotonic()))
             if not self._reserved and not self.full:
                 self._look()
-            self._post(_call, calls)
+            self._post(self._synced, calls, size)
             self._bodies.written()
             self._checkpoint()
         if job is not None:
@@ -275,13 +291,19 @@ class DiskStore:
 
     def _look(self) -> None:
         """See whether the disk is full: neither with a reserve nor while the file, of ended tasks, has as much room."""
+        was_full = self.full and self._loop is not None
         self._reserved = self._folder.make_reserve()
         free, size = (
             next(iter(self._database.execute(f"PRAGMA {each}")))[0] for each in ("freelist_count", "page_size")
         )
         self.full = not self._reserved and not self._folder.does_without_reserve(free * size, self.full)
+        if self.full and not was_full:
+            self._log_full()
         # Without a reserve, what the tables have room for is known.
         self._bodies.growing = self._reserved
+
+    def _log_full(self) -> None:
+        _log.warning("%s: the disk is full, so new tasks are refused until it has room again", self._folder.path)
 
     def _read(self, tasks: Sequence[int]) -> list[bytes | StoreError | None]:
         with self._whole():
@@ -308,6 +330,7 @@ class DiskStore:
             if not _is_full(error) or not self._folder.use_reserve():
                 raise
             self.full = True
+            self._log_full()
             # Bodies of tasks that were taken by now still go to their file: the log and the tables would need room for two.
             self._reserved = False
             if self._database.in_transaction:
@@ -338,6 +361,11 @@ class DiskStore:
                     raise
 
     # -- on the loop again
+
+    def _synced(self, calls: list[Callable[[], object]], size: int) -> None:
+        self._waiting -= size
+        for call in calls:
+            call()
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None:
@@ -397,11 +425,6 @@ class DiskStore:
 def _refuse_existing(target: Path) -> None:
     if os.path.lexists(target):
         raise FileExistsError(17, "File exists")
-
-
-def _call(calls: list[Callable[[], object]]) -> None:
-    for call in calls:
-        call()
 
 
 _RULES: Final = {

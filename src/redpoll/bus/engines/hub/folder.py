@@ -89,6 +89,14 @@ class Folder:
             if _which(name) != which:
                 raise self.error(f"{Path(name).name} was removed or replaced while the hub ran")
 
+    def has_room(self, size: int, reserved: bool) -> bool:
+        """Return whether so many bytes can be written, also in the place of the reserve if it is there."""
+        left = size - (self._size if reserved else 0)
+        try:
+            return left <= 0 or left <= shutil.disk_usage(self.path).free
+        except OSError:
+            return True  # the folder is gone: the next write says so
+
     def make_reserve(self) -> bool:
         """Set the reserve aside; return False if the disk has no room for that, and as much again."""
         if self._reserve.exists():

@@ -47,7 +47,7 @@ class Requests:
         size = check_payload(payload, self._max_body)
         found = self._broker.queues.found.get(queue)
         durable = found is not None and found.spec.durable
-        if durable and self._turns.store.full:
+        if durable and not self._turns.has_room(size):
             raise _disk_full(queue)
         watch = Watch(request, durable) if watched else None
         got = self._broker.intake.submit(
@@ -79,7 +79,7 @@ class Requests:
         found = self._broker.queues.found
         queues = {step.publication.queue for step, *_ in steps}
         durable = any(found[name].spec.durable for name in queues if name in found)
-        if durable and self._turns.store.full:
+        if durable and not self._turns.has_room(sum(size for _, size, _ in steps)):
             raise _disk_full(min(queues))
         planned = [
             (step, size, Watch(watcher, step.publication.queue in found and found[step.publication.queue].spec.durable))
@@ -111,6 +111,8 @@ class Requests:
         if request <= 0 or request in client.parked:
             raise _not_new(request)
         size = check_payload(payload, self._max_body)
+        if not self._turns.has_room(size) and self._broker.intake.stores(subject, last):
+            raise _disk_full(subject)
         got = self._broker.intake.publish(
             client.member, subject, payload, size, time.monotonic(), mandatory, last, timeout, (request, 0)
         )

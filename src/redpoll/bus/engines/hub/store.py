@@ -24,7 +24,6 @@ class Store(Protocol):
         serial: The highest serial of a task that was ever used, as it was at the opening.
         recent: Bytes of tasks and outcomes that the hub is to keep in memory too, the newest ones. What is older is read
             from the store, which has to be able to do so.
-        full: Whether the disk is full. Writes get there still, from a reserve; the hub takes no new tasks meanwhile.
         failed: Called on the loop, once, when a commit failed: the hub ends, as nothing more is stored or confirmed.
     """
 
@@ -32,7 +31,6 @@ class Store(Protocol):
     epoch: int
     serial: int
     recent: float
-    full: bool
     failed: Callable[[BaseException], object] | None
 
     def load(self) -> Iterator[Write]:
@@ -43,6 +41,12 @@ class Store(Protocol):
 
     def load_tasks(self) -> Iterator[Stored]:
         """The tasks that are not among these writes."""
+
+    def has_room(self, size: int) -> bool:
+        """Return whether the disk has room for new tasks of so many bytes, behind what waits for it.
+
+        Without it the hub takes no new tasks. Other writes get there still, from a reserve.
+        """
 
     def write(
         self,

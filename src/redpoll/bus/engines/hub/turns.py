@@ -78,6 +78,8 @@ class Turns:
         self._claims: list[_Claim] = []
         self._wanted: list[int] = []
         self._gaps: list[tuple[Client, list[Any]]] = []
+        # Bytes of tasks that asked for room in this turn.
+        self._asked = 0
         self._behind: set[Queue] = set()
         # Watchers whose outcomes are to be read, and how many are being read.
         self._recalls: deque[tuple[Client, Watch, int]] = deque()
@@ -112,6 +114,11 @@ class Turns:
         self._defects[what].note((client.member.name, error))
         client.fail(request, BusError(f"internal error of the hub at {what!r}: its log has the traceback"))
 
+    def has_room(self, size: int) -> bool:
+        """Return whether the disk has room for new tasks of so many bytes, behind those that asked before."""
+        self._asked += size + CHARGE
+        return self.store.has_room(self._asked)
+
     def watch_known(self, client: Client, request: int, number: int) -> None:
         """Watch the task that had the key of a publish before."""
         with suppress(RedpollError):  # its outcome is not kept; the client asks when it has the number
@@ -122,6 +129,7 @@ class Turns:
         self.carry()
         writes = self.broker.out.take_writes()
         claims, self._claims = self._claims, []
+        self._asked = 0
         if self._wanted:
             self._unsynced.append((writes, claims))
             ahead = [task for queue in self._behind for task in self._recent.ahead(queue)]
