@@ -194,6 +194,21 @@ def test_records() -> None:
     assert read == records[:2048]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [[], {}, 1, [p.TOLD, 1, 2, b"x"], [p.CREDIT, 1, "2"], [p.CREDIT, 1], [str(p.CREDIT), 1, 2], [[], 1, 2]],
+    ids=str,
+)
+def test_wrong_records(wrong: object) -> None:
+    """A record of other types, of no kind, or that the other end says, is refused each time, whatever was right before."""
+    right = [[p.CREDIT, 1, 2], [p.CREDIT, True, 2]]
+    assert p.unpack(body(*right), p.FROM_CLIENTS) == right
+    assert p.unpack(body([p.TOLD, 1, 2, b"x"]), p.FROM_HUB)
+    for _ in range(2):
+        with pytest.raises(ProtocolError):
+            p.unpack(body([p.CREDIT, 1, 2], wrong), p.FROM_CLIENTS)
+
+
 @pytest.mark.parametrize("error", [redpoll.NoRoute("q", "declare it"), redpoll.QueueFull(None, 3, "tasks", queue="q")])
 def test_errors_travel(error: redpoll.RedpollError) -> None:
     """An error arrives as itself; one that is not known here as what the hub said."""

@@ -51,6 +51,7 @@ from redpoll.tls import TLS
 __all__ = ["HubEngine", "HubReceipts", "open_engine"]
 
 _new: Final = tuple.__new__
+_FLAGS: Final = (bool, bool)
 
 #: Port of a hub.
 PORT: Final = 5683
@@ -123,7 +124,8 @@ class HubEngine(HubMember):
         if (queue is None) is (subject is None):
             raise UsageError("a message goes to a queue or to a subject", "pass one of queue= and subject=")
         check_publishing(priority, delay, ttl, deadline, timeout, dedup)
-        check_flags(keep=keep, mandatory=mandatory)
+        if (type(keep), type(mandatory)) != _FLAGS:
+            check_flags(keep=keep, mandatory=mandatory)
         if subject is not None:
             check_subject("subject", subject)
             if type(last) is not int or last:
@@ -139,9 +141,9 @@ class HubEngine(HubMember):
         if not self.linked and timeout is not None and timeout <= 0:
             return Failed(self.expired(timeout))
         payload = packed(envelope)
-        limit = timeout
-        if ttl is not None or deadline is not None:
-            limit = min(each for each in (timeout, ttl, deadline) if each is not None)
+        limit = ttl if deadline is None else deadline
+        if limit is None or (timeout is not None and timeout < limit):
+            limit = timeout
         if queue is not None:
             record = (
                 p.PUBLISH,

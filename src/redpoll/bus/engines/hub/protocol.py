@@ -182,6 +182,9 @@ _RECORDS: Final = 1024
 
 _SETTINGS: Final = frozenset(QueueSpec.__dataclass_fields__)
 
+#: The types of records that were found right, with their kinds: checking them once more takes longer. Values have few types.
+_known: Final[dict[tuple[type, ...], set[int]]] = {}
+
 _msgpack = get("msgpack")
 _PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
@@ -225,13 +228,21 @@ def unpack(body: Any, shapes: Mapping[int, tuple[_Types, ...]]) -> list[list[Any
     if type(records) is not list:
         raise ProtocolError("expected a list of records")
     for record in records:
-        shape = shapes.get(record[0]) if type(record) is list and record and type(record[0]) is int else None
-        if shape is None or len(record) != len(shape) + 1:
-            raise ProtocolError("expected a record that is known and complete")
-        for value, types in zip(record[1:], shape, strict=True):
-            if not isinstance(value, types):
-                raise ProtocolError(f"a record of kind {record[0]} has a {type(value).__name__} where none belongs")
+        types = tuple(map(type, record)) if type(record) is list else ()
+        kinds = _known.get(types)
+        if kinds is None or record[0] not in kinds or record[0] not in shapes:
+            _check_record(record, shapes)
+            _known.setdefault(types, set()).add(record[0])
     return records
+
+
+def _check_record(record: Any, shapes: Mapping[int, tuple[_Types, ...]]) -> None:
+    shape = shapes.get(record[0]) if type(record) is list and record and type(record[0]) is int else None
+    if shape is None or len(record) != len(shape) + 1:
+        raise ProtocolError("expected a record that is known and complete")
+    for value, types in zip(record[1:], shape, strict=True):
+        if not isinstance(value, types):
+            raise ProtocolError(f"a record of kind {record[0]} has a {type(value).__name__} where none belongs")
 
 
 def call_problem(name: str, arguments: Sequence[Any]) -> str | None:

@@ -351,8 +351,9 @@ def check_payload(payload: bytes, most: int) -> int:
     """
     if len(payload) < _PREFIX.size:
         raise ProtocolError("expected an envelope")
-    size = len(payload) - _PREFIX.size - int(_PREFIX.unpack_from(payload)[1])
-    if size < 0 or len(payload) - size > _MAX_HEAD + _PREFIX.size:
+    _, head = _PREFIX.unpack_from(payload)
+    size: int = len(payload) - _PREFIX.size - head
+    if size < 0 or head > _MAX_HEAD:
         raise ProtocolError("expected an envelope with a complete head")
     if size > most:
         raise PayloadTooLarge(size, most)
