@@ -15,6 +15,7 @@ import pytest
 import redpoll
 from redpoll import Bridge
 from redpoll.bus import Broadcast, Bus, EngineState, Envelope, QueueSpec, Task
+from redpoll.bus.engines.memory.handles import MemoryConsumer
 from redpoll.bus.notifications import Notification
 from redpoll.errors import (
     CallTimeout,
@@ -335,6 +336,21 @@ async def test_new_queues_are_found_and_others_left_alone() -> None:
         await joined.first.queues.delete("plain")
         await joined.look(2)
         assert await joined.first.tasks.run(2, queue="plain") == 4
+
+
+async def test_a_pause_while_the_near_side_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bridge that pauses while an engine reconnects takes nothing either when that is back, until it looks again."""
+    async with sides() as joined:
+        async with joined.second.tasks.worker(double, queue="q"):
+            await joined.look()
+            (flow,) = [each for each in joined.bridge._flows["q"] if each.active]
+            with monkeypatch.context() as patch:
+                patch.setattr(MemoryConsumer, "active", False)
+                flow.pause()
+            task = await joined.first.tasks.submit(1, queue="q")
+            assert (await joined.first.queues.inspect("q")).ready == 1
+            await joined.look()
+            assert await task.result(timeout=5) == 2
 
 
 async def test_names_that_no_engine_lists(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
 import pytest
 
 from redpoll.bus import QueueSpec
+from redpoll.bus.engine import Consumer, Delivery
 from redpoll.bus.lasting import LastingConsumer
 from redpoll.errors import SpecConflict
+from redpoll.testing import VirtualTime
 from tests.bus.patterns import bus_in_virtual_time, until
 
 pytestmark = pytest.mark.asyncio
@@ -43,6 +46,61 @@ async def test_a_queue_that_comes_back(caplog: pytest.LogCaptureFixture) -> None
         await consumer.close()
         assert not active(consumer)
     assert caplog.text.count("consuming queue 'q' stopped") == 2
+
+
+class Reconnecting:
+    """A consumer whose engine has no connection at the moment; it keeps its credit for the next one."""
+
+    queue = "q"
+    active = False
+
+    def __init__(self) -> None:
+        self.credit = 2
+        self._ended = asyncio.Event()
+
+    def set_credit(self, credit: int) -> None:
+        """Keep the credit."""
+        self.credit = credit
+
+    def __aiter__(self) -> Reconnecting:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Wait for the end."""
+        await self._ended.wait()
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """End."""
+        self._ended.set()
+
+
+async def test_credit_while_the_engine_reconnects() -> None:
+    """Credit that is set while the engine reconnects is not lost: its consumer brings it to the new connection."""
+    inner = Reconnecting()
+
+    async def begin() -> Consumer:
+        return inner
+
+    consumer = await LastingConsumer(VirtualTime(), "q", begin).open()
+    for credit in (0, 1):
+        consumer.set_credit(credit)
+        assert inner.credit == credit
+    await consumer.close()
+
+
+async def test_credit_after_the_end() -> None:
+    """Credit is accepted, and does nothing, after the consumer was closed, and after its bus was."""
+    async with bus_in_virtual_time() as (bus, clock):
+        await bus.queues.declare("q")
+        consumer, other = [
+            await LastingConsumer(clock, "q", partial(bus.engine.consume, "q", sink=print)).open() for _ in range(2)
+        ]
+        await consumer.close()
+        consumer.set_credit(2)
+        await bus.close()
+        other.set_credit(2)
+        await other.close()
 
 
 async def test_what_hinders_it_may_end() -> None:

@@ -422,7 +422,7 @@ class _Flow:
 
     def pause(self) -> None:
         """Take nothing before the next look."""
-        if self._consumer is not None and self.active:
+        if self._consumer is not None:
             self._consumer.set_credit(0)
 
     async def close(self) -> None:

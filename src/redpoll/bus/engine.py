@@ -270,7 +270,10 @@ class Consumer(Protocol):
         """True if the engine hands out to it; False while reconnecting, and after the queue was deleted."""
 
     def set_credit(self, credit: int, /) -> None:
-        """Set how many deliveries may be open at a time; 0 pauses. More than that are kept until they end."""
+        """Set how many deliveries may be open at a time; 0 pauses. More than that are kept until they end.
+
+        It holds also if it is set while reconnecting. Nothing happens once the consumer is closed.
+        """
 
     def __aiter__(self) -> Self:
         """Return itself; there is one iteration, which several tasks may share."""

@@ -94,8 +94,8 @@ class LastingConsumer:
     def set_credit(self, credit: int) -> None:
         """Set how many deliveries may be open at a time; it holds for a queue that comes back too."""
         self._credit = credit
-        if self._consumer.active:
-            self._consumer.set_credit(credit)
+        # Also while it is not active: one that reconnects comes back with its own credit.
+        self._consumer.set_credit(credit)
 
     async def close(self) -> None:
         """Receive no more."""

@@ -173,8 +173,9 @@ class MemoryConsumer(EngineConsumer[MemoryDelivery]):
         """Set the maximum number of open deliveries."""
         check_credit(credit)
         more, self._credit = credit - self._credit, credit
-        with self.member.turn() as (broker, _):
-            broker.work.add_credit(self.held, more)
+        if not self.held.closed:
+            with self.member.turn() as (broker, _):
+                broker.work.add_credit(self.held, more)
 
     async def close(self) -> None:
         """Receive no more."""
