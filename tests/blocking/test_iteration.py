@@ -140,6 +140,27 @@ def test_who_waits_is_told_that_it_is_closed(source: Source) -> None:
     assert waiting.result(PATIENCE) == []
 
 
+def test_closing_while_a_step_is_about_to_begin(source: Source) -> None:
+    """Closed after a thread asked for a step, and before the loop began it, it begins none, and closes the iterator."""
+    iteration = iterate(source)
+    source.put(1)
+    assert next(iteration) == 2
+    blocked, go_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        blocked.set()
+        go_on.wait(PATIENCE)
+
+    source.handover.post(block)
+    assert blocked.wait(PATIENCE)
+    waiting: Future[list[Any]] = in_thread(list, iteration)
+    until(lambda: iteration._asked, "the thread to ask")
+    iteration.close()
+    go_on.set()
+    assert waiting.result(PATIENCE) == []
+    assert source.closed.wait(PATIENCE)
+
+
 def test_the_end_of_the_loop_is_an_error() -> None:
     """Who waits when the loop ends is told, and so is who comes after that."""
     with make() as node:

@@ -62,7 +62,8 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
         self._may_wait = check
         self._source = source
         self._wrap = wrap
-        self._step: asyncio.Task[_Step] | None = None
+        #: The step under way, if there is one. Closing reads it on the loop, when this object may be gone.
+        self._steps: set[asyncio.Task[_Step]] = set()
         self._left = False
         self._context = contextvars.copy_context()
 
@@ -101,7 +102,7 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
         """Stop: close the iterator, and end the waits of threads."""
         if not self._left:
             self._left = True
-            self._handover.post(_finish, (self._handover.loop, self._source, self._step))
+            self._handover.post(_finish, (self._handover.loop, self._source, self._steps))
 
     def __enter__(self) -> Self:
         return self
@@ -131,9 +132,9 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
 
     def _look(self) -> None:
         loop = self._handover.loop
-        if not loop.is_running():
+        if self._left or not loop.is_running():
             self._end()
-        elif self._step is None and self._wanted:
+        elif not self._steps and self._wanted:
             # The callback holds no reference: this object may be dropped meanwhile.
             me = weakref.ref(self)
 
@@ -142,11 +143,12 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
                 if iteration is not None:
                     iteration._stepped(step)
 
-            self._step = loop.create_task(_next(self._source), context=self._context)
-            self._step.add_done_callback(stepped)
+            step = loop.create_task(_next(self._source), context=self._context)
+            self._steps.add(step)
+            step.add_done_callback(stepped)
 
     def _stepped(self, step: asyncio.Task[_Step]) -> None:
-        self._step = None
+        self._steps.discard(step)
         if step.cancelled():
             self._end()
             return
@@ -159,16 +161,16 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
 _closing: Final[set[asyncio.Task[None]]] = set()
 
 
-def _finish(loop: asyncio.AbstractEventLoop, source: AsyncIterator[Any], step: asyncio.Task[_Step] | None) -> None:
+def _finish(loop: asyncio.AbstractEventLoop, source: AsyncIterator[Any], steps: set[asyncio.Task[_Step]]) -> None:
     if not loop.is_running():  # it has ended, and has closed its iterators
         return
-    closing = loop.create_task(_close(source, step))
+    closing = loop.create_task(_close(source, steps))
     _closing.add(closing)
     closing.add_done_callback(_closing.discard)
 
 
-async def _close(source: AsyncIterator[Any], step: asyncio.Task[_Step] | None) -> None:
-    if step is not None:
+async def _close(source: AsyncIterator[Any], steps: set[asyncio.Task[_Step]]) -> None:
+    for step in tuple(steps):
         step.cancel()
         await asyncio.wait([step])
     if hasattr(source, "aclose"):

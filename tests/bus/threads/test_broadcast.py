@@ -126,7 +126,7 @@ def test_iterating(bus: BlockingBus) -> None:
     subscription = bus.broadcast.subscribe(subject="a").start()
     iteration = iter(subscription)
     with (
-        interrupting(lambda: subscription._iteration and subscription._iteration._step),
+        interrupting(lambda: subscription._iteration and subscription._iteration._steps),
         pytest.raises(KeyboardInterrupt),
     ):
         next(iteration)
@@ -170,7 +170,7 @@ def test_closing_the_bus_ends_subscriptions(bus: BlockingBus) -> None:
     """Whoever iterates when the bus is closed is told, and closing a subscription after that does nothing."""
     subscription = bus.broadcast.subscribe().start()
     waiting: Future[list[Broadcast]] = in_thread(list, subscription)
-    until(lambda: subscription._iteration and subscription._iteration._step, "the wait")
+    until(lambda: subscription._iteration and subscription._iteration._steps, "the wait")
     bus.close()
     assert waiting.exception(PATIENCE) is None or isinstance(waiting.exception(), Closed)
     subscription.close()

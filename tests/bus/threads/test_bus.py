@@ -283,7 +283,7 @@ def wait(waiting, future):
         future.set_result(type(error))
 for pair in zip(waits, ended):
     threading.Thread(target=wait, args=pair).start()
-while len(bus._home.handover._open) < 3 or not subscription._iteration or not subscription._iteration._step:
+while len(bus._home.handover._open) < 3 or not subscription._iteration or not subscription._iteration._steps:
     pass
 bus.tasks.run.future(1).add_done_callback(lambda _: sys.exit())
 results = [each.result(10) for each in ended]

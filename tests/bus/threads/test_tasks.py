@@ -102,7 +102,7 @@ def test_progress(bus: BlockingBus) -> None:
     with bus.tasks.worker(handler):
         watching = handle.watch()
         first = in_thread(next, watching)
-        until(lambda: watching._step is not None, "the watching to begin")
+        until(lambda: watching._steps, "the watching to begin")
         gate.set()
         assert [first.result(PATIENCE), *watching] == [0, 1, 2]
         assert list(watching) == []
