@@ -201,6 +201,35 @@ async def test_refuse() -> None:
         await until(lambda: far.data == b"went on", "the open connection")
 
 
+class Waiting:
+    """A connection that moves its bytes when it is released, and then is over."""
+
+    def __init__(self, proxy: FaultProxy, number: int, released: list[int]) -> None:
+        self.number = number
+        self._proxy = proxy
+        self._released = released
+
+    def release(self) -> None:
+        """Pass on what was held."""
+        self._released.append(self.number)
+        self._proxy.moved(self)  # type: ignore[arg-type]  # it is like a passage
+        self._proxy.closed(self)  # type: ignore[arg-type]
+
+
+async def test_released_by_another_that_is_released() -> None:
+    """A newer connection releases the older ones in their order, though each of them releases those before it as well."""
+    proxy = FaultProxy("127.0.0.1:1")
+    released: list[int] = []
+    for number in (1, 8, 16, 17):  # a set of small numbers does not give them in their order
+        waiting: Any = Waiting(proxy, number, released)
+        proxy._passages[number] = waiting
+        if number < 17:
+            proxy.holding(waiting)
+    proxy.moved(proxy._passages[17])
+    assert released == [1, 8, 16]
+    assert list(proxy._passages) == [17]
+
+
 async def test_reorder() -> None:
     """What an older connection carries waits until a newer one's has passed."""
     async with Server() as server, FaultProxy(server.address) as proxy, pair(proxy, server) as (older, older_far):

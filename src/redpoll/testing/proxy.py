@@ -239,7 +239,8 @@ class FaultProxy:
 
     def moved(self, passage: Passage) -> None:
         """Count bytes that a connection passed on; called by connections."""
-        for number in [each for each in self._held if each < passage.number]:
+        # The oldest first: one that is released moves bytes as well, which releases those before it.
+        for number in sorted(each for each in self._held if each < passage.number):
             self._held.discard(number)
             self._passages[number].release()
 
