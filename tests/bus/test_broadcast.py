@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from redpoll.bus import Broadcast, Envelope, QueueSpec, connect, current_context, use_headers
+from redpoll.bus.engines.memory.handles import MemoryConsumer
 from redpoll.errors import ConfigError, UsageError
 from tests.bus.patterns import bus_in_virtual_time
 
@@ -192,6 +193,27 @@ async def test_a_subscription_is_closed_while_its_queue_is_not_there() -> None:
         await clock.advance(1)
         with pytest.raises(StopAsyncIteration):
             await waiting
+
+
+@pytest.mark.asyncio
+async def test_closing_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broadcast that is open goes back to its queue also if closing is cancelled while the engine answers."""
+
+    async def close(consumer: MemoryConsumer) -> None:
+        consumer.stop()
+        await asyncio.Event().wait()
+
+    async with connect("memory://") as bus:
+        subscription = await bus.broadcast.subscribe(durable="d").start()
+        await bus.broadcast.send(1)
+        await anext(subscription)
+        monkeypatch.setattr(MemoryConsumer, "close", close)
+        closing = asyncio.create_task(subscription.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert (await bus.queues.inspect("broadcast:d")).ready == 1
 
 
 @pytest.mark.asyncio

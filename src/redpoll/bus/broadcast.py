@@ -214,7 +214,6 @@ class BroadcastSubscription:
         try:
             if self._source is not None:
                 await self._source.close()
-            self._end_open(done=False)
             if runner is None:
                 return
             if drain is not None and drain > 0:
@@ -223,6 +222,7 @@ class BroadcastSubscription:
             if drain != 0:
                 await asyncio.wait([runner])
         finally:
+            self._end_open(done=False)
             if runner is not None:
                 runner.cancel()
             if timer is not None:
