@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from redpoll.bus import Envelope, Payloads, QueueSpec, use_headers
-from redpoll.bus.tasks.ending import NOTHING, Ending
+from redpoll.bus.tasks.ending import NOTHING, Ending, Way
 from redpoll.bus.tasks.processes import Errand, Processes
 from redpoll.errors import DeadLettered, EncodeError, TaskCancelled, TimeLimit
 from tests.bus.tasks.handlers import compute
@@ -166,6 +166,17 @@ def test_children_that_died_while_idle(children: list[tuple[str, Fake]]) -> None
     assert processes.work(errand(), print, print) is NOTHING
     assert len(children) == 6
     assert idle == [children[-1][1]]
+
+
+def test_a_task_that_cannot_be_sent_to_a_process(children: list[tuple[str, Fake]]) -> None:
+    """A task that cannot be pickled ends with that error: no process is started for it, and it does not come back."""
+    processes = Processes(compute, Payloads(), None)
+    unfit = errand()
+    unfit.delivery.envelope = Envelope("raw", b"", None, {"view": memoryview(b"x")})
+    ending = processes.work(unfit, print, print)
+    assert ending.way is Way.ERROR
+    assert "cannot pickle" in ending.reason
+    assert not children
 
 
 def test_children_end_all_at_once(children: list[tuple[str, Fake]]) -> None:

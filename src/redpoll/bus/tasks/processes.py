@@ -54,13 +54,11 @@ class Child:
         finally:
             theirs.close()
 
-    def work(
-        self, job: tuple[Any, ...], say: Callable[[Envelope], object], begin: Callable[[], object]
-    ) -> Ending | None:
+    def work(self, job: bytes, say: Callable[[Envelope], object], begin: Callable[[], object]) -> Ending | None:
         """Send a task, and wait for its ending.
 
         Args:
-            job: The task.
+            job: The task, pickled.
             say: Is called with its progress.
             begin: Is called as its handler begins.
 
@@ -74,7 +72,7 @@ class Child:
                     self.kill()
                 self._way.recv()
                 self._started = True
-            self._way.send(job)
+            self._way.send_bytes(job)
             while True:
                 said = self._way.recv()
                 if isinstance(said, Ending):
@@ -156,7 +154,7 @@ class Processes:
         self._lock = threading.Lock()
 
     def work(self, errand: Errand, say: Callable[[Envelope], object], begin: Callable[[], object]) -> Ending:
-        """Run a task in a child; called in a thread that may wait."""
+        """Run a task in a child; called in a thread that may wait. One that cannot be pickled ends with that error."""
         delivery = errand.delivery
         inputs = [(each, outcome._replace(envelope=_plain(outcome.envelope))) for each, outcome in delivery.inputs]
         job = (
@@ -168,6 +166,11 @@ class Processes:
             inputs,
             errand.more,
         )
+        try:
+            packed = pickle.dumps(job)
+        except Exception as error:  # noqa: BLE001  # a value's own methods may raise anything
+            error.add_note(f"while sending task {delivery.id} to its process")
+            return failed(error)
         starts = 0
         while starts < _STARTS:
             with self._lock:
@@ -180,7 +183,7 @@ class Processes:
                 errand.child = child
                 if errand.stopped:
                     child.kill()
-            ending = child.work(job, say, begin)
+            ending = child.work(packed, say, begin)
             with self._lock:
                 errand.child = None
             if ending is None and not errand.stopped:
