@@ -20,7 +20,7 @@ from redpoll import Hub
 from redpoll.bus import Bus
 from redpoll.cli.run.shared import ENDED, READY, Status, load
 from redpoll.cli.run.watching import Notifier, Sources
-from redpoll.errors import UsageError
+from redpoll.errors import RemoteError, UsageError
 from redpoll.platforms import FORKS, lock_file, resident_bytes
 from tests.cli.support import PATIENCE, Running, refuse, run, started, until
 from tests.ports import free_port
@@ -42,6 +42,11 @@ app = App()
 @app.task
 async def pid(number: int = 0) -> int:
     return os.getpid()
+
+
+@app.task
+async def fail() -> None:
+    raise ValueError("no number")
 
 
 @app.task(queue="slow")
@@ -145,6 +150,21 @@ async def test_it_works_and_drains(tmp_path: Path) -> None:
     (line,) = [each for each in rest if each["event"] == "log"]
     assert line["level"] == "INFO"
     assert line["message"].startswith(f"task slow:wait {slow.id} done in ")
+
+
+@pytest.mark.asyncio
+async def test_quiet_workers_log_no_tasks(tmp_path: Path) -> None:
+    """With --quiet a task that is done is no line of the log, and one that failed is."""
+    async with working(tmp_path, "--workers", "1", "--quiet") as made:
+        await (await made.submit("pid")).result(PATIENCE)
+        with pytest.raises(RemoteError):
+            await (await made.submit("fail")).result(PATIENCE)
+        made.running.process.send_signal(signal.SIGTERM)
+        rest = [json.loads(each) for each in (await asyncio.to_thread(made.running.rest)).splitlines()]
+        assert await asyncio.to_thread(made.running.wait) == 0
+    (line,) = [each for each in rest if each["event"] == "log"]
+    assert line["level"] == "WARNING"
+    assert "ValueError: no number" in line["message"]
 
 
 @pytest.mark.asyncio
@@ -462,6 +482,7 @@ def test_dry_run(tmp_path: Path) -> None:
     found = [json.loads(each) for each in done.stdout.splitlines()]
     assert [(each["kind"], each["name"], each["times"]) for each in found] == [
         ("task", "tasks:pid", None),
+        ("task", "tasks:fail", None),
         ("task", "slow:wait", None),
         ("task", "slow:block", None),
         ("task", "deadly:die", None),

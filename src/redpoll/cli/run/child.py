@@ -78,7 +78,8 @@ class _Watched(Middleware):
         except BaseException as error:
             back = isinstance(error, Requeue | TaskRejected | asyncio.CancelledError)
             how = "was stopped or gave itself back" if back else "failed"
-            _log.info("task %s %s after %s: %s: %s", title, how, _took(began), type(error).__name__, error)
+            level = logging.INFO if back else logging.WARNING
+            _log.log(level, "task %s %s after %s: %s: %s", title, how, _took(began), type(error).__name__, error)
             raise
         else:
             _log.info("task %s done in %s", title, _took(began))
@@ -139,7 +140,7 @@ def main(text: str) -> int:
     handler = logging.StreamHandler(sys.stdout if options.json else sys.stderr)
     plain = logging.Formatter(f"%(asctime)s %(levelname)s worker-{options.number} %(name)s: %(message)s")
     handler.setFormatter(_Json(options.number) if options.json else plain)
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.WARNING if options.quiet else logging.INFO, handlers=[handler])
     try:
         app = load(options.app)
         if options.url is not None:

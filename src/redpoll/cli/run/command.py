@@ -71,7 +71,7 @@ def run(
         _show(loaded, output)
         raise typer.Exit(ExitCode.DONE)
     memory = None if max_memory is None else max_memory << 20
-    options = Options(app, 0, "", url, names, concurrency, grace, max_tasks, memory, json)
+    options = Options(app, 0, "", url, names, concurrency, grace, max_tasks, memory, json, quiet)
     count = workers or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
     async def supervise(stop: runtime.Stop) -> ExitCode:

@@ -41,6 +41,7 @@ class Options:
     max_memory: int | None
     """Bytes."""
     json: bool
+    quiet: bool
 
     def dump(self) -> str:
         """Return it as text, for a command line."""
