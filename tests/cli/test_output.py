@@ -71,9 +71,12 @@ def test_nothing_moves_where_there_is_no_terminal() -> None:
 
 def test_the_reason_has_the_cause() -> None:
     """The cause of an error is told behind it, unless it says the same."""
-    error = Expired(Message(b""), 5.0, "connecting", "127.0.0.1:1")
+    error = NotConfirmed(Message(b""), "lost", "127.0.0.1:1")
     error.__cause__ = DialFailed("127.0.0.1:1", "Connection refused")
-    assert reason(error).endswith("still connecting after 5 s (cannot connect to 127.0.0.1:1: Connection refused)")
+    assert reason(error).endswith("not confirmed: lost (cannot connect to 127.0.0.1:1: Connection refused)")
+    late = Expired(Message(b""), 5.0, "connecting", "127.0.0.1:1")
+    late.__cause__ = error.__cause__
+    assert reason(late).endswith("was not sent: still connecting after 5 s: cannot connect: Connection refused")
     outer = DialFailed("127.0.0.1:1", "Connection refused")
     outer.__cause__ = OSError(111, "Connection refused")
     assert reason(outer) == "cannot connect to 127.0.0.1:1: Connection refused"

@@ -63,7 +63,8 @@ async def test_ready_ends_with_its_timeout(timeout: Any) -> None:
             await within(client.ready(address, timeout=timeout))
         error = caught.value
         assert isinstance(error, NotSent)
-        assert str(error) == f"message to {address} was not sent: still waiting for the peer to be ready after 0.5 s"
+        what = f"message to {address} was not sent: still waiting for the peer to be ready after 0.5 s"
+        assert str(error) == f"{what}: cannot connect: Connection refused"
         assert isinstance(error.__cause__, DialFailed)
 
 
