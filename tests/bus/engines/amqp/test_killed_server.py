@@ -1,4 +1,4 @@
-"""A server that is killed has each confirmed task when it runs again, and may move delayed ones late."""
+"""A server that is killed has each confirmed task when it runs again, and may move delayed and expired ones late."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 import redpoll
 from benchmarks.rabbitmq import RabbitMQ, Server
 from redpoll.bus import Bus, QueueSpec, Task
-from tests.bus.engines.amqp.support import until
+from redpoll.errors import TaskExpired
+from tests.bus.engines.amqp.support import elapse, until
 from tests.ports import free_port
 from tests.rabbitmq import Broker, serves
 
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.nightly, pytest.mark.asyncio, pyte
 #: As the reference says.
 SETTING = "[{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 5000}]}].\n"
 #: Seconds in which all tasks are done: twice what RabbitMQ waits, and what a busy machine needs.
-PATIENCE = {None: 480.0, SETTING: 120.0}
+PATIENCE = {"": 480.0, SETTING: 120.0}
 #: Queues that are recovered before the exchanges, tasks of a round, and rounds at most.
 QUEUES, TASKS, ROUNDS = 80, 60, 10
 
@@ -33,25 +34,38 @@ async def test_a_new_queue_outlives_a_killed_server(rabbitmq: Broker, delay: flo
         rabbitmq.server.kill()
         rabbitmq.server.start()
         await serves(rabbitmq.server)
-        async with bus.tasks.next("q", timeout=PATIENCE[None]) as task:
+        async with bus.tasks.next("q", timeout=PATIENCE[""]) as task:
             assert task.data == "kept"
             task.set_result(None)
 
 
 def holds(server: Server) -> bool:
-    """Return True if a step of delays found no exchange, or no queue behind it, as the server started."""
+    """Return True if a queue found no exchange, or no queue behind it, as the server started."""
     return b"Cannot forward any dead-letter messages" in server.log.read_bytes()
 
 
-@pytest.mark.parametrize("setting", [SETTING, None], ids=["told", "default"])
-async def test_delayed_tasks_outlive_a_killed_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str | None
-) -> None:
-    """Each delayed task that was confirmed is done behind a restart that held some, at RabbitMQ's next attempt."""
-    if setting is not None:
-        file = tmp_path / "advanced.config"
+async def server_with(setting: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> RabbitMQ:
+    """Start a server of the test's own with a setting; "" is none."""
+    if setting:
+        file = folder / "advanced.config"
         file.write_text(setting)
         monkeypatch.setenv("RABBITMQ_ADVANCED_CONFIG_FILE", str(file))
+    return await asyncio.to_thread(RabbitMQ, folder, 1, None, free_port)
+
+
+async def restart(server: Server) -> None:
+    """Kill a server, and start it again once all that waits in it is due."""
+    server.kill()
+    await elapse(2.0)
+    server.start()
+    await serves(server)
+
+
+@pytest.mark.parametrize("setting", [SETTING, ""], ids=["told", "default"])
+async def test_delayed_tasks_outlive_a_killed_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    """Each delayed task that was confirmed is done behind a restart that held some, at RabbitMQ's next attempt."""
     confirmed: set[int] = set()
     done: set[int] = set()
 
@@ -62,8 +76,7 @@ async def test_delayed_tasks_outlive_a_killed_server(
         await bus.tasks.submit(number, queue="q", delay=0.4 + number % 12 / 10, no_reply=True)
         confirmed.add(number)
 
-    rabbitmq = await asyncio.to_thread(RabbitMQ, tmp_path, 1, None, free_port)
-    with rabbitmq:
+    with await server_with(setting, tmp_path, monkeypatch) as rabbitmq:
         (server,) = rabbitmq.servers
         async with redpoll.connect(rabbitmq.url) as bus, bus.tasks.worker(work, queue="q", concurrency=20):
             for number in range(QUEUES):
@@ -72,11 +85,29 @@ async def test_delayed_tasks_outlive_a_killed_server(
             while rounds < ROUNDS and not holds(server):
                 await asyncio.gather(*(submit(bus, rounds * TASKS + each) for each in range(TASKS)))
                 rounds += 1
-                server.kill()
-                # All of them are due as it starts.
-                await asyncio.sleep(2.0)
-                server.start()
-                await serves(server)
+                await restart(server)
             assert holds(server), "no restart held a task"
             await until(lambda: confirmed <= done, "the tasks", PATIENCE[setting])
     assert len(confirmed) == rounds * TASKS
+
+
+async def test_outcomes_of_expired_tasks_outlive_a_killed_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task that expired while its server was away is told to its publisher, at the next attempt where that is held."""
+    with await server_with(SETTING, tmp_path, monkeypatch) as rabbitmq:
+        (server,) = rabbitmq.servers
+        async with redpoll.connect(rabbitmq.url) as bus:
+            for number in range(QUEUES):
+                await bus.queues.declare(QueueSpec(f"other-{number}", priorities=5))
+            await bus.queues.declare("late")
+            for _ in range(ROUNDS):
+                submits = (bus.tasks.submit(number, queue="late", ttl=1.5) for number in range(TASKS))
+                handles = await asyncio.gather(*submits)
+                await restart(server)
+                results = (each.result(PATIENCE[SETTING]) for each in handles)
+                outcomes = await asyncio.gather(*results, return_exceptions=True)
+                assert {type(each) for each in outcomes} == {TaskExpired}
+                if holds(server):
+                    break
+            assert holds(server), "no restart held a task"
