@@ -33,8 +33,17 @@ async def test_an_end_that_the_hub_refuses_is_logged(
     assert [record.getMessage() for record in caplog.records] == [text + str(error) for text in logged]
 
 
-async def test_a_task_of_a_schedule_that_is_not_taken_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """It goes back to the hub for a while, and the log says why."""
+@pytest.mark.parametrize(
+    ("error", "how"),
+    [
+        (NotConfirmed(None, "the connection was lost"), {"delay": 1.0, "exclude": False}),
+        (NotAuthorized("no more", "h:1"), {"delay": 0.0, "exclude": True}),
+    ],
+)
+async def test_a_task_of_a_schedule_that_is_not_taken_is_logged(
+    error: RedpollError, how: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes back to the hub, for a while or for another program, and the log says why."""
     rejected: list[dict[str, Any]] = []
     envelope = Envelope("raw", bytes(encode(Envelope("raw", b"body"))), {"redpoll": ["q", 0, False, True]})
     delivery = cast(
@@ -43,14 +52,13 @@ async def test_a_task_of_a_schedule_that_is_not_taken_is_logged(caplog: pytest.L
 
     async def publish(*_: object, **options: object) -> Any:
         assert options["queue"] == "q"
-        raise NotConfirmed(None, "the connection was lost")
+        raise error
 
     with caplog.at_level(logging.INFO, "redpoll.bus"):
         await Schedules(cast("Any", None))._carry(delivery, publish, lambda: True)
-    assert rejected == [{"delay": 1.0}]
+    assert rejected == [how]
     (record,) = caplog.records
-    assert record.getMessage().startswith("a task of a schedule waits: ")
-    assert "the connection was lost" in record.getMessage()
+    assert record.getMessage() == f"a task of a schedule waits: {error}"
 
 
 @pytest.mark.parametrize(

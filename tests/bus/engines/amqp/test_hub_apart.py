@@ -33,7 +33,7 @@ read_results = ["amqp:q"]
 work = ["amqp.scheduled"]
 [bob]
 token = "{BOB}"
-work = ["amqp:q"]
+work = ["amqp:q", "amqp.scheduled"]
 """
 
 
@@ -59,7 +59,7 @@ async def test_a_hub_that_is_not_there_at_the_start(rabbitmq: Broker) -> None:
 
 @pytest.mark.asyncio
 async def test_a_hub_with_tokens(rabbitmq: Broker, tmp_path: Path) -> None:
-    """One program submits and schedules, another works: each is refused the rest, and a third one is not let in."""
+    """Each program does what its token permits, and leaves the rest to others; without one there is no way in."""
     file = tmp_path / "tokens.toml"
     file.write_text(FILE)
     done: list[int] = []
@@ -79,6 +79,7 @@ async def test_a_hub_with_tokens(rabbitmq: Broker, tmp_path: Path) -> None:
             handle = await ann.tasks.submit(2, queue="q")
             assert await within(handle.result()) == 4
             assert await ann.tasks.handle(handle.id, queue="q").state() == "done"
+            # What is due comes to both in turn.
             await ann.tasks.schedule("often", 3, queue="q", every=0.2)
             await until(lambda: done.count(3) > 1, "tasks of the schedule")
             assert await ann.tasks.unschedule("often")

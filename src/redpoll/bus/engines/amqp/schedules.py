@@ -25,6 +25,7 @@ from redpoll.errors import (
     EncodeError,
     Expired,
     NoRoute,
+    NotAuthorized,
     PayloadTooLarge,
     QueueFull,
     RedpollError,
@@ -101,7 +102,9 @@ class Schedules:
             return
         except RedpollError as error:
             _log.info("a task of a schedule waits: %s", error)
-            delivery.reject(delay=_PAUSE)
+            # Another program may do what this one may not.
+            excluded = isinstance(error, NotAuthorized)
+            delivery.reject(delay=0.0 if excluded else _PAUSE, exclude=excluded)
             return
         delivery.ack()
 
