@@ -218,19 +218,6 @@ async def test_opened_again_by_the_same_trunk(wiring: Wiring) -> None:
     assert queue_of(wiring).stats.missing == 2
 
 
-async def test_lost_here_alone(wiring: Wiring) -> None:
-    """A pipe that is lost here is not opened where the other end still has it: that is to lose it, and then opens it."""
-    opener = wiring._board.incoming
-    first, second = trunk_of(wiring), trunk_of(wiring)
-    opener.open(first, word())
-    first.data(1, 0, 1, [b"a"], 1)
-    first.lose(PeerLost(None, ""), final=False)
-    assert opener.open(second, word(first=3, at=3, held=True)) == {"elsewhere": 1, "lost": True}
-    assert not second.incoming
-    assert opener.open(second, word(first=3, at=3, held=False))["expected"] == 1
-    assert "expected" in opener.open(second, word(first=3, at=3, held=True))
-
-
 async def test_opened_again_by_another_trunk(wiring: Wiring) -> None:
     """A pipe that another connection brings goes on where it was, and is not lost with the one that brought it before."""
     opener = wiring._board.incoming

@@ -142,6 +142,22 @@ def test_cut_off() -> None:
     assert sender.take() is None
 
 
+def test_skipped() -> None:
+    """Messages that the other end still expects, of those sent before a number, take no room; later ones may arrive."""
+    sender = opened(Limits(messages=10), Limits(messages=4))
+    for number in range(4):
+        sender.accept(batch(number))
+        sent(sender)
+    assert sender.skip(1, 3) == 2
+    assert sender.unconfirmed == 2
+    assert sender.skip(1, 3) == 0
+    for number in range(4, 8):
+        sender.accept(batch(number))
+    assert [number for number, _ in sent(sender)] == [4, 5]
+    sender.credit(4)
+    assert sender.unconfirmed == 2
+
+
 def test_anew() -> None:
     """For another run at the other end all that was sent is over."""
     sender = opened(window=Limits(messages=2))

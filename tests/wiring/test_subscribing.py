@@ -437,29 +437,35 @@ async def test_two_trunks_at_once() -> None:
         assert len(exchange.pipes) == 1
 
 
-async def test_lost_at_the_other_end_alone() -> None:
-    """A pipe that only the other end had lost is lost here as well, as what did not arrive there is to be counted."""
+@pytest.mark.parametrize("lost", [False, True])
+async def test_lost_at_the_other_end_alone(lost: bool) -> None:
+    """Where only the other end had lost a pipe, what did not arrive there is unconfirmed, also if this end loses it too."""
     async with Wiring() as wiring:
-        exchange = await wiring.create_exchange("E")
-        connection, later = far(wiring), far(wiring, expected=1, taken=1)
+        exchange = await wiring.create_exchange("E", limits=Limits(messages=10))
+        connection, later = slow(wiring), far(wiring)
         subscription = Subscription(exchange, "Q")
         await attach(subscription, connection, None)
         (pipe,) = exchange.pipes
-        await exchange.send_many([b"x"] * 5)
+        await exchange.send_many([b"x"] * 3)
         exchange.stage_out()
-        connection.answer = {"elsewhere": pipe.number, "lost": True}
-        with pytest.raises(PeerLost):
-            await attach(Subscription(exchange, "Q"), connection, None)
-        assert not connection.up
-        assert exchange.stats.unconfirmed == 3
-        await attach(subscription, later, None)
-        assert exchange.pipes == [pipe]
+        connection.hold()
+        connection.answer |= {"expected": 1, "taken": 1}
+        opening = asyncio.ensure_future(attach(Subscription(exchange, "Q"), connection, None))
+        await until(lambda: connection.answers)
+        if lost:
+            connection.lose(PeerLost(None, ""), final=False)
+        connection.answers[0].set_result(None)
+        if lost:
+            with pytest.raises(WiringError):
+                await opening
+            later.answer |= {"expected": 3, "taken": 3}
+            await attach(subscription, later, None)
+        else:
+            await opening
+            assert connection.sent[-1] == (3, [])
         assert exchange.stats.unconfirmed == 2
-        assert [word["held"] for word in (*connection.words, *later.words) if word["word"] == "open"] == [
-            False,
-            True,
-            False,
-        ]
+        pipe.credited(3)
+        assert exchange.stats.unconfirmed == 2
 
 
 def bind(attempt: int) -> dict[str, Any]:

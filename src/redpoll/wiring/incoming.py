@@ -175,9 +175,6 @@ class IncomingPipes:
             # The connection may be lost at this end alone: the other end is to reopen the pipe over this one.
             return {"elsewhere": elsewhere.number, "lost": elsewhere.connection is None}
         known = self._pipes.get((connection.run, number))
-        if known is not None and known.connection is None and word.get("held") is True:
-            # It is lost at this end alone, perhaps with messages, which the other end is to count.
-            return {"elsewhere": number, "lost": True}
         pipe = known
         if pipe is None:
             if len(connection.incoming) >= MAX_INCOMING:

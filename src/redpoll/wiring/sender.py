@@ -255,12 +255,20 @@ class Sender:
         if expected is None or taken is None:
             return self.give_up()
         self.credit(min(taken, self.sent))
+        return self.skip(expected, self.sent)
+
+    def skip(self, expected: int, end: int) -> int:
+        """Forget messages sent before a number that the other end still expects: they are lost; return their number."""
+        kept: deque[tuple[int, int, int]] = deque()
         lost = 0
-        while self._flying and self._flying[-1][0] > expected:
-            _, count, size = self._flying.pop()
-            self._flying_messages -= count
-            self._flying_bytes -= size
-            lost += count
+        for last, count, size in self._flying:
+            if expected < last <= end:
+                self._flying_messages -= count
+                self._flying_bytes -= size
+                lost += count
+            else:
+                kept.append((last, count, size))
+        self._flying = kept
         return lost
 
     def grant(self, window: Limits) -> None:

@@ -52,7 +52,6 @@ async def attach(
         "first": pipe.sent,
         "at": at,
         "missed": _missed(subscription, pipe, at),
-        "held": pipe.connection is connection,
     }
     if pipe.connection is not connection:
         # A queue that left and is bound again does not get what was sent in between.
@@ -64,6 +63,12 @@ async def attach(
         answer = await connection.request(word, timeout)
         elsewhere = field(answer, "elsewhere", int) if "elsewhere" in answer else None
         window = window_of(answer)
+        expected, taken = answer.get("expected"), answer.get("taken")
+        known = False
+        if type(expected) is int and type(taken) is int:
+            known = True
+            # Also if this end has lost the connection by now: the other end goes on behind what is missing there.
+            exchange.count_unconfirmed(pipe.skip(expected, word["first"]))
         if exchange.closed or not connection.up:
             raise WiringError(f"the exchange {exchange.name!r} was deleted, or the link is lost")  # noqa: TRY301  # as any other failure
         if subscription not in pipe.opening:
@@ -91,9 +96,10 @@ async def attach(
         exchange.pipes.append(pipe)
     if pipe.connection is connection:
         pipe.grant(window)
+        if "expected" in answer:
+            # The pipe was lost at the other end alone: messages that had not arrived there are lost.
+            connection.send_data(pipe, pipe.sent)
     else:
-        expected, taken = answer.get("expected"), answer.get("taken")
-        known = type(expected) is int and type(taken) is int
         pipe.carried_by(connection)
         exchange.count_unconfirmed(pipe.open(window, expected if known else None, taken if known else None))
         if pipe.sent > word["first"] or known:
