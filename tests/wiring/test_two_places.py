@@ -38,15 +38,16 @@ class Both(NamedTuple):
 
 
 @asynccontextmanager
-async def both(sends: bytes, receives: bytes, **options: Any) -> AsyncIterator[Both]:
+async def both(sends: bytes, receives: bytes, resume: float | None = None, **options: Any) -> AsyncIterator[Both]:
     """One with an exchange and one with a queue."""
     ports = free_port(), free_port()
+    configs = [Config(identity=identity, resume=resume) for identity in (sends, receives)]
     async with (
         directory() as names,
         FaultProxy(f"127.0.0.1:{ports[0]}") as to_one,
         FaultProxy(f"127.0.0.1:{ports[1]}") as to_two,
-        Wiring(names.address, port=ports[0], advertise=str(to_one.address), config=Config(identity=sends)) as one,
-        Wiring(names.address, port=ports[1], advertise=str(to_two.address), config=Config(identity=receives)) as two,
+        Wiring(names.address, port=ports[0], advertise=str(to_one.address), config=configs[0]) as one,
+        Wiring(names.address, port=ports[1], advertise=str(to_two.address), config=configs[1]) as two,
     ):
         exchange = await one.create_exchange("E", scope=GLOBAL, **options)
         yield Both(one, two, to_one, to_two, exchange, await two.create_queue("Q", scope=GLOBAL))
@@ -233,6 +234,24 @@ async def test_what_another_requested_is_lost_with_its_link(style: Style, monkey
         with monkeypatch.context() as patched:
             patched.setattr(network, "is_linked", lambda peer: peer is not holder.peer)
             each.one._net.gone(holder, PeerLost(None, "another node is at its address now"), final=False)
+        await until(lambda: any(found.subscriptions for found in each.one._net.connections.values()))
+        await until(lambda: binding.state == "up")
+        await each.exchange.send(b"0")
+        assert await get(each.queue, 1) == [b"0"]
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_a_session_is_resumed_at_one_end_alone(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wiring requests a binding again where its session was resumed, and the owner of the exchange has lost its own."""
+    async with both(LARGE, SMALL, style=style, resume=30.0) as each:
+        binding = await each.two.bind("E", "Q")
+        (lost,) = each.one._net.connections.values()
+        with monkeypatch.context() as patched:
+            # As for a node that sees another peer over the next link.
+            patched.setattr(network, "is_linked", lambda _: False)
+            each.one._net.gone(lost, PeerLost(None, "what was sent to it is lost"), final=False)
+        each.to_one.cut("rst")
         await until(lambda: any(found.subscriptions for found in each.one._net.connections.values()))
         await until(lambda: binding.state == "up")
         await each.exchange.send(b"0")

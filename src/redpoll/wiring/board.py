@@ -64,7 +64,7 @@ class Board:
         self.next_number = count(1).__next__
         self.incoming = IncomingPipes(self)
         self.closed = False
-        #: Tasks that answer requests of other wirings.
+        #: Tasks that answer requests of other wirings, or ask them whether they have lost a connection.
         self.tasks: set[asyncio.Task[None]] = set()
         #: Address at which others reach this wiring, as text; None if it cannot be reached.
         self.address: str | None = None
@@ -263,6 +263,8 @@ class Board:
 
     def _carries(self, connection: Connection, word: dict[str, Any]) -> Answer:
         """Tell the end of a queue whether a connection to it carries a pipe: it may see one of two connections."""
+        if word.get("pipe") is None:
+            return {"carried": True}
         number = field(word, "pipe", int)
         same = self.connections.get((connection.identity, connection.run), ())
         return {"carried": any(number in each.pipes and each.pipes[number].connection is each for each in same)}

@@ -188,13 +188,17 @@ class NetConnection(Connection):
             pass  # a refusal is an answer
         return self.up
 
-    async def check_pipe(self, number: int) -> None:
+    async def check_pipe(self, number: int | None, timeout: float | None = _LIFE_SIGN) -> None:
         """Ask the other end for a pipe from there; treat the connection as lost if it says that none of its own carries that.
 
         A node that finds another node at an address ends its session with the former one, which may be the same.
+
+        Args:
+            number: The number of the pipe; None asks whether the other end has a connection at all.
+            timeout: Seconds for the answer; None is no limit.
         """
         try:
-            carried = (await self.request({"word": "carries", "pipe": number}, _LIFE_SIGN)).get("carried")
+            carried = (await self.request({"word": "carries", "pipe": number}, timeout)).get("carried")
         except RedpollError:
             return  # it may be busy, or not know the word
         if carried is False and self.up:
@@ -248,7 +252,7 @@ class _NetNode(LayerNode):
         self._net.began(peer, renewed)
 
     def _session_resumed(self, peer: Peer) -> None:
-        self._net.began(peer, False)
+        self._net.resumed(peer)
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         self._net.ended(peer, error)
@@ -521,6 +525,16 @@ class Net:
         elif peer in self._lost:
             # Before a waiting hello, which begins a new connection.
             self.submit(peer, WORD, encode({"word": "lost"}), first=True)
+
+    def resumed(self, peer: Peer) -> None:
+        """Handle a new link of a peer in a session that was kept: the other end may have lost it, and see another peer."""
+        self.began(peer, renewed=False)
+        connection = self.connections.get(peer)
+        if connection is not None and not self.board.closed:
+            # Not eager: the node is in the middle of its work.
+            task = asyncio.Task(connection.check_pipe(None, None), loop=self.board.loop)
+            self.board.tasks.add(task)
+            task.add_done_callback(self.board.tasks.discard)
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """Handle the end of a peer's session."""
