@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 from redpoll.bus.awaitables import called, close_all, of_thread
 from redpoll.bus.context import CURRENT, Context
 
-__all__ = ["FUTURES", "Service", "Source", "spawner"]
+__all__ = ["FUTURES", "ProgramEnds", "Service", "Source", "spawner", "submitted"]
 
 T = TypeVar("T")
 
@@ -34,6 +34,25 @@ def spawner(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]
     # Not create_task(): the loop's debugging and its factory of tasks are of no use here, and cost as much as the task.
     options: dict[str, Any] = {"eager_start": True} if _EAGER else {}
     return partial(asyncio.Task, loop=loop, **options)
+
+
+class ProgramEnds(Exception):  # noqa: N818  # no failure of the work, of which nothing ran
+    """Raised for work that no thread begins any more: the program ends, and did not close its bus."""
+
+
+def submitted(executor: concurrent.futures.Executor, call: Callable[[], T]) -> concurrent.futures.Future[T]:
+    """Submit a call to an executor.
+
+    Raises:
+        ProgramEnds: It takes none.
+    """
+    try:
+        return executor.submit(call)
+    except RuntimeError as error:
+        # Otherwise no thread could be started, and the call may be done by another one.
+        if str(error).startswith("cannot schedule new futures"):
+            raise ProgramEnds("the program ends") from error
+        raise
 
 
 class Source(Protocol):
@@ -224,11 +243,15 @@ class Service:
             self._executor = None
 
     def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
-        """Call a plain function in a thread, in this context."""
+        """Call a plain function in a thread, in this context.
+
+        Raises:
+            ProgramEnds: No thread begins it.
+        """
         if self._executor is None:
             self._executor = concurrent.futures.ThreadPoolExecutor(self.concurrency, "redpoll-bus")
         call = partial(called, function, *args, **kwargs)
-        return self._loop.run_in_executor(self._executor, copy_context().run, call)
+        return asyncio.wrap_future(submitted(self._executor, partial(copy_context().run, call)), loop=self._loop)
 
     @staticmethod
     async def _awaited(result: Any) -> Any:

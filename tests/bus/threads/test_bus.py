@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 import warnings
 from concurrent.futures import Future
@@ -19,7 +20,9 @@ from redpoll.errors import Closed, ConfigError, SpecConflict, UsageError
 from redpoll.testing import VirtualTime
 from tests.blocking.support import PATIENCE, in_thread, interrupting, run_program, until
 from tests.blocking.test_loop_thread import loop_threads
+from tests.bus.engines.hub.support import running as hub_running
 from tests.bus.threads.support import double, opens, taken
+from tests.cli.support import environment
 
 
 def test_a_bus_is_entered_once() -> None:
@@ -338,3 +341,86 @@ def test_connect_is_handed_on() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert connect("memory://").state is EngineState.CONNECTING
+
+
+ENDING = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from redpoll.blocking import connect
+
+bus = connect(sys.argv[1]).__enter__()
+begun = threading.Event()
+
+
+def handle(value):
+    if getattr(value, "data", value) == "last":
+        begun.set()
+        pool = ThreadPoolExecutor(1)
+        try:
+            while True:
+                pool.submit(int).result()
+        except RuntimeError:
+            print("ending", flush=True)
+        sys.stdin.read()
+    return "child"
+
+
+class Endpoint:
+    info = staticmethod(handle)
+
+    def echo(self, value):
+        return handle(value)
+
+
+worker = bus.tasks.worker(handle, queue="q").__enter__()
+server = bus.rpc.serve("s", Endpoint()).__enter__()
+listener = bus.notifications.listen(Endpoint()).__enter__()
+print("ready", flush=True)
+begun.wait()
+"""
+
+
+@pytest.mark.asyncio
+async def test_what_comes_as_a_program_ends() -> None:
+    """A program that ends with an open bus, and waits for a thread, gives back what comes meanwhile: others do it."""
+    with hub_running() as hub:
+        command = [sys.executable, "-Wignore", "-c", ENDING, hub.url]
+        pipe = asyncio.subprocess.PIPE
+        program = await asyncio.create_subprocess_exec(*command, env=environment(), stdin=pipe, stdout=pipe)
+        async with redpoll.connect(hub.url) as bus:
+            notifier = bus.notifier("n")
+            assert program.stdout is not None
+            assert program.stdin is not None
+            assert await program.stdout.readline() == b"ready\n"
+            last = await bus.tasks.submit("last", queue="q")
+            assert await program.stdout.readline() == b"ending\n"
+            heard: asyncio.Queue[Any] = asyncio.Queue()
+            task = await bus.tasks.submit(1, queue="q")
+            await notifier.info("event", 1)
+            call = asyncio.ensure_future(bus.rpc.call("s", "echo", {"value": 1}))
+
+            class Endpoint:
+                """The other one."""
+
+                async def echo(self, value: int) -> str:
+                    """Answer."""
+                    return f"other {value}"
+
+            async def work(task: Task) -> str:
+                return f"other {task.data}"
+
+            async def hear(notification: Any) -> None:
+                heard.put_nowait(notification.payload)
+
+            async with (
+                bus.tasks.worker(work, queue="q"),
+                bus.rpc.serve("s", Endpoint()),
+                bus.notifications.listen(hear),
+                asyncio.timeout(PATIENCE),
+            ):
+                assert await task.result() == "other 1"
+                assert await call == "other 1"
+                assert await heard.get() == 1
+                program.stdin.close()
+                assert await last.result() in {"child", "other last"}
+            assert await program.wait() == 0

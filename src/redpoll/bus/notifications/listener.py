@@ -25,7 +25,7 @@ from redpoll.bus.notifications.records import (
     queue_spec,
     unpack,
 )
-from redpoll.bus.service import Service, Source
+from redpoll.bus.service import ProgramEnds, Service, Source
 from redpoll.checks import is_async
 from redpoll.errors import BadPayload, ConfigError
 from redpoll.node.reports import Repeated
@@ -161,6 +161,9 @@ class Listener(Service):
                 problem = unexpected(error, holder[0])
                 self._failures.note((len(read), priority, problem))
                 self._fail(read, problem)
+            except ProgramEnds as error:
+                for delivery, _ in read:
+                    delivery.reject(delay=_REQUEUE_DELAY, reason=str(error))
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a handler may raise anything
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     for delivery, _ in read:

@@ -20,7 +20,7 @@ from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.records import Event
 from redpoll.bus.rpc.endpoints import Endpoints, Method, MethodKind
 from redpoll.bus.rpc.target import Target, queue_name, queue_spec, subject_name
-from redpoll.bus.service import FUTURES, Service, Source
+from redpoll.bus.service import FUTURES, ProgramEnds, Service, Source
 from redpoll.errors import RedpollError, RemoteError, ResultTooLarge, UnknownTask, Unsupported
 from redpoll.node.reports import Repeated
 
@@ -155,11 +155,14 @@ class Server(Service):
         self._failures.close()
 
     def _unbegun(self, item: _Call) -> None:
+        self._give_back(item, "its server was stopped")
+
+    def _give_back(self, item: _Call, reason: str, delay: float = 0.0) -> None:
         if item.delivery is None:
             self._told_one()
         else:
             # Another server may do it; if nobody waits for it any more, that is its end.
-            item.delivery.reject(reason="its server was stopped")
+            item.delivery.reject(delay=delay, reason=reason)
 
     # -- calls
 
@@ -207,6 +210,11 @@ class Server(Service):
             outcome = _new(Outcome, (_RESULT, reply, ""))
         except asyncio.CancelledError:
             outcome = _CANCELLED
+        except ProgramEnds as error:
+            self._give_back(call, str(error), delay=1.0)  # nobody else may be there
+            if call.task is not None:
+                self._ended(call.task)
+            return
         except GeneratorExit as error:
             outcome = self._failure(method, meta, unexpected(error, call.task))
         except Exception as error:  # noqa: BLE001  # a handler may raise anything

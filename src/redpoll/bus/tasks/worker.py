@@ -25,7 +25,7 @@ from redpoll.bus.context import CURRENT, NO_HEADERS, Context
 from redpoll.bus.engine import Delivery, Engine, Timer
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.lasting import LastingConsumer
-from redpoll.bus.service import spawner
+from redpoll.bus.service import ProgramEnds, spawner, submitted
 from redpoll.bus.tasks.ending import NOTHING, Ending, Way, failed, returned, settle
 from redpoll.bus.tasks.handle import NESTED
 from redpoll.bus.tasks.processes import Errand, Processes
@@ -486,11 +486,14 @@ class _Threads:
         loop = asyncio.get_running_loop()
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._worker.concurrency, f"redpoll tasks {self._worker.queue}")
-        if self._processes is not None:
-            job.work = Errand(job.delivery)
-            self._executor.submit(self._send, job, loop, self._processes)
-        else:
-            job.work = self._executor.submit(self._call, job, loop)
+        try:
+            if self._processes is not None:
+                job.work = Errand(job.delivery)
+                submitted(self._executor, partial(self._send, job, loop, self._processes))
+            else:
+                job.work = submitted(self._executor, partial(self._call, job, loop))
+        except ProgramEnds as error:
+            self._worker.end(job, Ending(Way.REQUEUE, None, str(error), 1.0))
 
     def stop(self, job: _Job) -> None:
         """Stop a handler in a process; or in a thread, if it has not begun."""
