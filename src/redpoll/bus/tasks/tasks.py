@@ -155,7 +155,9 @@ class Tasks:
         given = eta is not None or dedup is not None or ttl is not None or deadline is not None or timeout is not None
         if given or priority or delay:
             delay = await self._check(queue, priority, delay, eta, dedup, declare, ttl, deadline, timeout)
-        envelope = self._payloads.pack(data, None, inherit(headers, None)[0])
+        if CURRENT.get() is not OUTSIDE:
+            headers = inherit(headers, None)[0]
+        envelope = self._payloads.pack(data, None, headers)
         watch = None if no_reply else Watch()
 
         def send() -> Awaitable[Receipt]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from random import getrandbits
 from typing import Any, Final, NamedTuple
@@ -111,7 +111,7 @@ class Client:
         member.limit = _DELIVERED
         # True from when so much waits for it until half of that does.
         self._sated = False
-        self._waiting: deque[list[Any]] = deque()
+        self._waiting: deque[Sequence[Any]] = deque()
         # Among these are deliveries that wait for their bodies, and all behind them.
         self._gaps = 0
         # Bytes of answers to calls and of payloads beside tasks that wait, and those of the answers by request.
@@ -127,7 +127,7 @@ class Client:
         """Send a record in this turn of the loop, behind those before."""
         if not self.open or (record[0] in _MAY_BE_LOST and self.full):
             return
-        self._waiting.append(list(record))
+        self._waiting.append(record)
         place = _PAYLOAD_AT.get(record[0])
         if place is not None and record[place] is not None:
             self._bytes += len(record[place])
@@ -138,7 +138,7 @@ class Client:
     def say_late(self, *record: Any) -> None:
         """Send a record that nobody waits for: with the next one, or a moment later."""
         if self.open:
-            self._waiting.append(list(record))
+            self._waiting.append(record)
             if self._late is None:
                 self._flush_later()
 
@@ -232,7 +232,7 @@ class Client:
         if self.deferred and not self.busy:
             self._resume(self)
 
-    def _settle(self, records: list[list[Any]]) -> int:
+    def _settle(self, records: list[Sequence[Any]]) -> int:
         """Count records as sent; return the bytes of the tasks among them, as the broker counts them."""
         tasks = 0
         for record in records:

@@ -50,7 +50,7 @@ that cannot be read, or for that of the task itself, for the reason in its detai
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from redpoll import errors
 from redpoll.bus.records import QueueSpec
@@ -96,6 +96,7 @@ PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL, ALIVE, AHEAD, BACK, RESUME, BEGUN
 WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE, GREET = range(32, 44)
 STALLED, INPUTS = 44, 45
 
+RecordT = TypeVar("RecordT", bound=Sequence[Any])
 _Types = type | tuple[type, ...]
 _PAYLOAD: Final = (bytes, type(None))
 _NUMBER: Final = (int, float)
@@ -189,9 +190,9 @@ _msgpack = get("msgpack")
 _PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
 
-def pack(records: Iterable[list[Any]]) -> Iterator[tuple[bytes, list[list[Any]]]]:
+def pack(records: Iterable[RecordT]) -> Iterator[tuple[bytes, list[RecordT]]]:
     """Encode records as the bodies of as few messages as make sense; yield each with its records."""
-    part: list[list[Any]] = []
+    part: list[RecordT] = []
     size = 0
     for record in records:
         part.append(record)
