@@ -193,7 +193,8 @@ class Stream:
             Closed: The bus was closed before the end came, behind the parts that came before.
             Exception: The server's exception, behind the parts that it sent before.
 
-        Cancelling it loses no part.
+        Cancelling it loses no part. Before the engine has confirmed the call, it withdraws that, and the next wait makes
+        another call.
         """
         if self._over:
             lost, self._lost = self._lost, None
