@@ -92,6 +92,9 @@ def test_remedies_are_those_of_the_command() -> None:
     """A hint that names an argument of the library is replaced or left out."""
     assert remedy(UsageError("x", hint="y")) == "y"
     assert remedy(NotConfirmed(Message(b""), "lost", None)) is None
+    nobody = DialFailed("127.0.0.1:1", "no hub answered in time")
+    nobody.hint = "redpoll hub --data DIR starts one"
+    assert remedy(nobody) == nobody.hint
     forbidden = ConfigError("encryption", "auto", "needs TLS", "encryption=False")
     assert "--plain" in str(remedy(forbidden))
     error = NotSent(Message(b""), str(forbidden))

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from redpoll.errors import (
     ConfigError,
+    DialFailed,
     DirectoryUnavailable,
     NotAuthorized,
     RedpollError,
@@ -109,7 +110,7 @@ def reason(error: BaseException | str) -> str:
 def remedy(error: BaseException | str) -> str | None:
     """Return the remedy of an error, in terms of the command, or None.
 
-    Only the hints of a `UsageError` apply to the command; those of other errors are about the library.
+    Only the hints of a `UsageError` and of a server that is not running apply to the command; others are about the library.
     """
     for each in (error, getattr(error, "__cause__", None)):
         if isinstance(each, ConfigError) and each.field == "encryption":
@@ -120,7 +121,7 @@ def remedy(error: BaseException | str) -> str | None:
             return "give --tls on both ends or on neither; `redpoll pki show` says what is wrong with a FILE"
     if isinstance(error, NotAuthorized) and error.hint is not None and "token" in error.hint:
         return "give --token-file FILE, with the token that the directory was started with, or one that the hub knows"
-    return error.hint if isinstance(error, UsageError | DirectoryUnavailable | CannotListenError) else None
+    return error.hint if isinstance(error, UsageError | DialFailed | DirectoryUnavailable | CannotListenError) else None
 
 
 def _without_hint(text: str, error: BaseException | None) -> str:
