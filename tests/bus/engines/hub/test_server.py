@@ -139,7 +139,7 @@ async def test_what_nobody_waits_for_is_said_with_the_next_record(monkeypatch: p
             await until(lambda: sum(each[0] == p.DELIVER for each in client.heard) == 3, "the tasks")
             tokens = {7: [each[2] for each in client.heard if each[:2] == [p.DELIVER, 7]]}
             tokens[8] = [each[2] for each in client.heard if each[:2] == [p.DELIVER, 8]]
-            monkeypatch.setattr(p, "PATIENCE", 600.0)
+            monkeypatch.setattr("redpoll.bus.engines.hub.clients._LATE", 600.0)
             await client.say([p.DONE, 8, 7, tokens[7][0], 0, None, "", []])
             await client.say([p.PUBLISH, 9, "c", PAYLOAD, True, *call])
             await turns(200)

@@ -28,6 +28,8 @@ _WAITING_BYTES: Final = 16 * 2**20
 _CALLS: Final = 16
 #: Seconds after which a client that holds tasks and takes over nothing that was sent to it is asked what it has begun.
 _STALL: Final = 0.4
+#: Seconds that an answer that nobody waits for waits for the next record.
+_LATE: Final = 0.001
 #: A message of no records.
 _PROBE: Final = b"\x90"
 _FILLED: Final = frozenset({p.DELIVER, p.INPUTS})
@@ -144,7 +146,7 @@ class Client:
 
     def _flush_later(self) -> None:
         self._overtaken = False
-        self._late = asyncio.get_running_loop().call_later(p.PATIENCE, self._flush_late)
+        self._late = asyncio.get_running_loop().call_later(_LATE, self._flush_late)
 
     def _flush_late(self) -> None:
         self._late = None

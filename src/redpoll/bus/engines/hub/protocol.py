@@ -82,8 +82,11 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-PATIENCE: Final = 0.001
-"""Seconds that acknowledgements of messages wait for records that are written with them: answers, or the next request."""
+PATIENCE: Final = 0.005
+"""Seconds that acknowledgements of messages wait for records that are written with them: answers, or the next request.
+
+Once 32 of them wait, which is half of the default window, they are written at once.
+"""
 ID: Final = 16
 """Bytes of the id of a task."""
 MAX_HELLO: Final = 4_096
