@@ -68,7 +68,7 @@ async def test_a_handler_may_send_errors_alone() -> None:
         assert bus.notifications.stats.by_priority == {"error": 1}
 
 
-async def test_posting_waits_for_nobody() -> None:
+async def test_posting_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is posted when the bus is closed, or too much waits, is dropped and counted; what fails is logged."""
     async with bus_in_virtual_time() as (bus, _):
         notifier = bus.notifier("p")
@@ -86,6 +86,15 @@ async def test_posting_waits_for_nobody() -> None:
     notifier._loop = loop
     notifier.post("info", "e")
     assert notifier.stats.dropped == 52
+    # It is closed by its thread just behind the look.
+    monkeypatch.setattr(loop, "is_closed", lambda: False)
+
+    def closed(*_: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", closed)
+    notifier.post("info", "e")
+    assert notifier.stats.dropped == 53
 
 
 HEADERS = [(b"accept", b"text"), (b"Authorization", b"Bearer x"), (b"x-auth-token", b"y"), (b"cookie", b"z")]

@@ -79,7 +79,7 @@ class Outlet:
         # The subjects whose queues were declared, by topic and priority.
         self._subjects: dict[tuple[str, str], str] = {}
         self._jobs: set[asyncio.Task[None]] = set()
-        # Posted ones that are not done, those among them that the loop has not seen yet.
+        # How many posted ones are not sent yet; the loop has not seen all of them.
         self._posted = 0
         self._unsent = Repeated(_log_unsent)
         self._lock = new_lock()
@@ -153,6 +153,7 @@ class Outlet:
             sending.close()
             with self._lock:
                 self._posted -= 1
+                self.stats.dropped += 1
 
     async def _logged(self, sending: Any) -> None:
         try:
