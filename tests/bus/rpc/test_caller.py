@@ -110,7 +110,7 @@ async def test_a_cancelled_call_is_withdrawn() -> None:
         assert await first == "went on"
         await bus.rpc.call("a", "append", {"text": "next"})
         assert server.seen == ["next"]
-        await until(lambda: not bus.rpc._caller._errands)
+        await until(lambda: not bus.rpc._caller._sending)
 
 
 async def test_closing_waits_for_cancellations_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:

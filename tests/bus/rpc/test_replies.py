@@ -118,6 +118,26 @@ async def test_a_server_that_sends_nothing_is_waited_for() -> None:
         await stream.aclose()
 
 
+async def test_one_reminder_waits_for_an_engine_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the engine tells the server nothing, as where its hub is away, a stream does not ask it again and again."""
+    told: list[str] = []
+    async with bus_in_virtual_time() as (bus, clock), bus.rpc.serve("a", Counter()):
+        stream = bus.rpc.stream("a", "stall")
+        assert await anext(stream) == 1
+
+        async def wait(task: str, envelope: Envelope) -> bool:
+            told.append(task)
+            return await asyncio.Event().wait()
+
+        monkeypatch.setattr(bus.engine, "tell", wait)
+        waiting = asyncio.ensure_future(anext(stream))
+        await clock.advance(3600)
+        assert len(told) == 1
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await stream.aclose()
+
+
 async def test_the_caller_sets_the_pace() -> None:
     """A server sends no more than a few parts ahead of what the caller takes."""
     counter = Counter()

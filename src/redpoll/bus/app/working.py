@@ -23,7 +23,7 @@ from redpoll.bus.broadcast import Broadcast, BroadcastSubscription
 from redpoll.bus.engine import Delivery
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.rpc.endpoints import expected_exceptions
-from redpoll.bus.service import Service
+from redpoll.bus.service import Service, submitted
 from redpoll.bus.tasks import Plan, Task, Unfit, Worker
 from redpoll.errors import BadPayload, ConfigError
 
@@ -85,7 +85,7 @@ class Working:
 
     @property
     def in_threads(self) -> int:
-        """The number of plain functions that run in threads, those included of which nobody waits for the end any more."""
+        """Number of plain functions that run in threads, also of those whose task or call has ended meanwhile."""
         return len(self._in_threads)
 
     async def __aenter__(self) -> Self:
@@ -278,7 +278,7 @@ class Working:
     def _in_thread(self, run: Callable[[], Any]) -> Awaitable[Any]:
         if self._threads is None:  # a test's, which works on nothing
             return asyncio.get_running_loop().run_in_executor(None, run)
-        future = self._threads.submit(run)
+        future = submitted(self._threads, run)
         self._in_threads.add(future)
         future.add_done_callback(self._in_threads.discard)
         return asyncio.wrap_future(future)

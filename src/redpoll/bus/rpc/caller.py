@@ -32,7 +32,7 @@ _WAYS: Final = 10_000
 #: Seconds between two tries to send, at first and at most.
 _PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.25
-#: Seconds that cancellations may take at the end.
+#: Seconds that cancellations, and credit, may take at the end.
 _LEAVING: Final = 1.0
 
 
@@ -178,7 +178,7 @@ class Caller:
         self._engine = engine
         self._payloads = payloads
         self._reader = Reader(payloads, allowed)
-        self._errands: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
         self._streams: WeakSet[Stream] = WeakSet()
 
     async def close(self) -> None:
@@ -186,8 +186,8 @@ class Caller:
         for stream in tuple(self._streams):
             stream.lose(Closed("bus"))
         await asyncio.sleep(0)  # leaving begins in another turn
-        if self._errands:
-            _, left = await asyncio.wait(self._errands, timeout=_LEAVING)
+        if self._sending:
+            _, left = await asyncio.wait(self._sending, timeout=_LEAVING)
             for each in left:
                 each.cancel()
 
@@ -301,8 +301,8 @@ class Caller:
             with suppress(RedpollError):  # it has ended
                 await engine.tell(task, Envelope("raw", b"", {CREDIT: parts}))
 
-        def again(task: str, parts: int) -> None:
-            self._start(credit(task, parts))
+        def again(task: str, parts: int) -> asyncio.Task[None]:
+            return self._in_background(credit(task, parts))
 
         def leave(task: str) -> None:
             with suppress(RuntimeError):  # the loop is closed; it may be another thread that drops the last reference
@@ -370,13 +370,14 @@ class Caller:
 
     def _leave(self, task: str) -> None:
         """Cancel a call that has no caller any more."""
-        self._start(self._cancel(task))
+        self._in_background(self._cancel(task))
 
-    def _start(self, errand: Coroutine[Any, Any, None]) -> None:
-        """Send something for which nobody waits, but the end."""
-        started = asyncio.get_running_loop().create_task(errand)
-        self._errands.add(started)
-        started.add_done_callback(self._errands.discard)
+    def _in_background(self, sending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Send without waiting; `close` waits for it."""
+        task = asyncio.get_running_loop().create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        return task
 
     async def _cancel(self, task: str) -> None:
         with suppress(RedpollError):  # it has ended, or the bus has

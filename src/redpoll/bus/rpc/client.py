@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine
 from dataclasses import fields, replace
 from functools import wraps
+from types import FunctionType, SimpleNamespace
 from typing import Any, Final, NoReturn, Unpack, get_origin, get_type_hints
 
 from redpoll.bus.rpc.caller import Caller, CallOptions, Settings, Way
@@ -185,13 +186,16 @@ def typed_client(client: Client, interface: Any) -> Any:
     return made()
 
 
-def _is_stream(function: Callable[..., Any]) -> bool:
+def _is_stream(function: FunctionType) -> bool:
     if inspect.isasyncgenfunction(function):
         return True
+    if inspect.iscoroutinefunction(function):
+        return False
+    # Names of its arguments may be imported for type checkers alone.
+    alone = SimpleNamespace(__annotations__={"return": inspect.get_annotations(function).get("return")})
     try:
-        returned = get_type_hints(function).get("return")
-    except (NameError, TypeError):
-        # A name that is imported for type checkers alone.
+        returned = get_type_hints(alone, function.__globals__)["return"]
+    except Exception:  # noqa: BLE001  # whatever the text of an annotation raises
         return False
     return (get_origin(returned) or returned) in _STREAMS
 

@@ -144,8 +144,8 @@ class Stream:
 
     Args:
         begin: Sends the call with a watcher; returns its id.
-        credit: Tells the server how many parts it may send in all: what is said twice is no more then.
-        again: Does so without waiting.
+        credit: Tells the server how many parts it may send in all: a number that is told again adds nothing.
+        again: Does so in a task, which it returns.
         leave: Ends the call.
         watcher: Takes the parts.
         payloads: The serializers.
@@ -156,7 +156,7 @@ class Stream:
         self,
         begin: Callable[[PartsWatcher], Awaitable[str]],
         credit: Callable[[str, int], Awaitable[object]],
-        again: Callable[[str, int], object],
+        again: Callable[[str, int], asyncio.Task[None]],
         leave: Callable[[str], object],
         watcher: PartsWatcher,
         payloads: Payloads,
@@ -165,6 +165,8 @@ class Stream:
         self._begin = begin
         self._credit = credit
         self._again = again
+        # The last of these.
+        self._telling: asyncio.Task[None] | None = None
         self._clock = clock
         self._looks = False
         self._pause = _AGAIN
@@ -226,7 +228,7 @@ class Stream:
         self._seen = self._taken
         self._clock.call_at(self._clock.time() + self._pause, partial(_look, weakref.ref(self)))
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """Tell credit again where no part comes: lost links take it along, and parts too: the server says what it sent."""
         feed = self._watcher.feed
         if self._over or feed.ended or self._id is None:
@@ -235,7 +237,8 @@ class Stream:
             self._pause = _AGAIN
         else:
             self._pause = min(2 * self._pause, _LONGEST)
-            self._again(self._id, WINDOW_SIZE + self._granted)
+            if self._telling is None or self._telling.done():
+                self._telling = self._again(self._id, WINDOW_SIZE + self._granted)
         self._look_later()
 
     async def aclose(self) -> None:
@@ -274,4 +277,4 @@ class Stream:
 def _look(stream: weakref.ref[Stream]) -> None:
     found = stream()
     if found is not None:
-        found.look()
+        found._look()

@@ -512,7 +512,7 @@ class AmqpEngine(AmqpQueues):
         check_subject("queue", publication.queue)
         self._check()
         results = self._hub_for("schedules")
-        # Whatever RabbitMQ would not take of it then.
+        # RabbitMQ would refuse it at each firing.
         size = len(publication.envelope.body)
         if size > self.max_body:
             raise PayloadTooLarge(size, self.max_body)

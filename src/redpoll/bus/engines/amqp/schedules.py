@@ -47,7 +47,7 @@ _CARRIED: Final = 32
 _ROOM: Final = 1.0
 #: Seconds between two tries of what failed.
 _PAUSE: Final = 1.0
-#: What another try does not change: RabbitMQ takes no such task.
+#: Errors that another try does not change: RabbitMQ takes no such task.
 _UNFIT: Final = (DecodeError, EncodeError, PayloadTooLarge, Unsupported, UsageError)
 
 
