@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -488,6 +489,43 @@ async def test_requested_over_either_connection() -> None:
         wiring._board.hear(second, {"word": "unbind", "exchange": "E", "queue": "Q"})
         assert not first.subscriptions
         assert not exchange.pipes
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+async def test_a_late_end_of_an_earlier_request(order: tuple[int, int]) -> None:
+    """What ends an earlier request keeps what was requested again over another connection, whichever came first."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        connections = {1: far(wiring), 2: far(wiring)}
+        end = {"word": "unbind", "exchange": "E", "queue": "Q"}
+        for attempt in order:
+            answer: Any = wiring._board.hear(connections[attempt], bind(attempt))
+            await answer
+        wiring._board.hear(connections[1], end | {"attempt": 1})
+        (pipe,) = exchange.pipes
+        (subscription,) = pipe.bound
+        assert subscription.up
+        wiring._board.hear(connections[2], end | {"attempt": 2})
+        assert not exchange.pipes
+
+
+@pytest.mark.parametrize("up", [False, True])
+async def test_the_end_of_a_request_has_its_number(up: bool) -> None:
+    """A wiring that ends what it requested says which request that was: one that is done, or one that has no answer."""
+    async with Wiring() as wiring:
+        connection = slow(wiring)
+        connection.answer = {"owner": b"i"}
+        if not up:
+            connection.hold()
+        wiring._bindings._resolver.find = AsyncMock(return_value=connection)  # type: ignore[method-assign]
+        await wiring.create_queue("Q")
+        binding = asyncio.ensure_future(wiring.bind("E", "Q"))
+        await until(lambda: binding.done() if up else hasattr(connection, "words"))
+        await wiring.unbind("E", "Q")
+        await asyncio.gather(binding, return_exceptions=True)
+        first, last = connection.words
+        assert (first["word"], last["word"]) == ("bind", "unbind")
+        assert last["attempt"] == first["attempt"] > 0
 
 
 async def test_a_request_that_is_lost_here_ends_over_another_connection() -> None:

@@ -183,8 +183,7 @@ class Bindings:
                 leave(subscription)
         if subscription is None and connection is not None and connection.up:
             with suppress(RedpollError):  # the owner ends it as soon as this wiring is gone
-                word = {"word": "unbind", "exchange": binding.exchange, "queue": binding.queue}
-                await connection.request(word, _PATIENCE)
+                await connection.request(_unbind(binding), _PATIENCE)
 
     # Establishing a binding
 
@@ -213,7 +212,7 @@ class Bindings:
                     binding.last_error = binding.undone or binding.last_error
                     if binding.subscription is None and connection.up:
                         # The owner may have it nevertheless, and nobody could end it there.
-                        connection.tell({"word": "unbind", "exchange": binding.exchange, "queue": binding.queue})
+                        connection.tell(_unbind(binding))
                 finally:
                     binding.attempts.wake_all()
                 try:
@@ -252,7 +251,7 @@ class Bindings:
         except BaseException as error:
             if not isinstance(error, WiringError) and connection.up:
                 # The owner may have carried it out nevertheless.
-                connection.tell({"word": "unbind", **names})
+                connection.tell(_unbind(binding))
             raise
         finally:
             board.expected[key] -= 1
@@ -377,10 +376,13 @@ class Bindings:
         return None
 
     def _asked_to_end(self, connection: Connection, word: dict[str, Any]) -> Answer:
+        """End what another wiring requested, unless it requested that again since: what it says over two links may cross."""
         key = field(word, "exchange", str), field(word, "queue", str)
+        number = word.get("attempt")
         for each in (*connection.same, *filter(connection.leads_where, self._lost)):
-            subscription = each.subscriptions.pop(key, None)
-            if subscription is not None:
+            subscription = each.subscriptions.get(key)
+            if subscription is not None and (type(number) is not int or subscription.attempt <= number):
+                del each.subscriptions[key]
                 leave(subscription)
         return {}
 
@@ -427,6 +429,11 @@ class Bindings:
         self._about.clear()
         self._unwatched.clear()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _unbind(binding: Binding) -> dict[str, Any]:
+    """Return the word that ends what the last attempt requested."""
+    return {"word": "unbind", "exchange": binding.exchange, "queue": binding.queue, "attempt": binding.number}
 
 
 def _names(binding: Binding) -> tuple[tuple[Kind, str], tuple[Kind, str]]:
