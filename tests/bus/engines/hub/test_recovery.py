@@ -464,6 +464,58 @@ async def test_closing_a_consumer_whose_hub_goes_away() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(("drain", "goodbye"), [(600.0, 0.0), (None, 600.0)])
+async def test_closing_waits_for_a_hub_that_is_not_seen_to_be_away(
+    monkeypatch: pytest.MonkeyPatch, drain: float | None, goodbye: float
+) -> None:
+    """An outcome that was sent to a hub as it froze is recorded when it returns, if the bus has so long to close."""
+    monkeypatch.setattr(member, "_GOODBYE", goodbye)
+    with running() as hub:
+        async with FaultProxy(hub.url[10:]) as proxy, redpoll.connect(hub.url) as bus:
+            async with redpoll.connect(f"redpoll://{proxy.address}") as other:
+                engine: Any = other.engine
+                task = await bus.tasks.submit(1, queue="q")
+                delivery = await engine.take("q", PATIENCE)
+                proxy.freeze()
+                recorded = asyncio.ensure_future(delivery.ack(Outcome(OutcomeKind.RESULT)))
+                closing = asyncio.ensure_future(other.close(drain))
+                await turns()
+                assert engine.linked
+                proxy.cut()
+                await until(lambda: not engine.linked, "the loss")
+                proxy.thaw()
+                assert await asyncio.wait_for(recorded, PATIENCE)
+                await asyncio.wait_for(closing, PATIENCE)
+            assert await task.state() == "done"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("drain", [0.01, None])
+async def test_closing_waits_so_long_for_a_hub_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, noticed: bool, drain: float | None
+) -> None:
+    """A bus that closes gives up an outcome when the time for that is over, whether or not its hub is seen to be away."""
+    monkeypatch.setattr(member, "_GOODBYE", 0.01)
+    with running() as hub:
+        async with FaultProxy(hub.url[10:]) as proxy, redpoll.connect(f"redpoll://{proxy.address}") as bus:
+            engine: Any = bus.engine
+            await bus.tasks.submit(1, queue="q")
+            delivery = await engine.take("q", PATIENCE)
+            if noticed:
+                proxy.refuse()
+                proxy.cut()
+                await until(lambda: not engine.linked, "the loss")
+            else:
+                proxy.freeze()
+            recorded = asyncio.ensure_future(delivery.ack(Outcome(OutcomeKind.RESULT)))
+            await asyncio.wait_for(bus.close(drain), PATIENCE)
+            with pytest.raises(Closed):
+                await recorded
+            proxy.calm()
+
+
+@pytest.mark.asyncio
 async def test_outcomes_of_a_worker_that_hands_tasks_on() -> None:
     """A worker may record that a task expired, or was lost, elsewhere; a dead letter it makes by rejecting."""
     with running() as hub:

@@ -129,6 +129,8 @@ class HubMember(Receiving):
         self._lost: asyncio.Future[RedpollError]
         self._welcome: asyncio.Future[None]
         self._drained: asyncio.Future[None] | None = None
+        # Until when outcomes have time to be confirmed as it closes.
+        self._until = 0.0
 
     def __del__(self) -> None:
         """Warn of one that was not closed, and release what it has: the loop's sockets, and its signs of life."""
@@ -202,14 +204,13 @@ class HubMember(Receiving):
         self._stop_all()
         if seconds == 0:
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                if self._open_deliveries():
-                    self._drained = self.loop.create_future()
+        until = None if seconds is None else self.loop.time() + seconds
+        if self._open_deliveries():
+            self._drained = self.loop.create_future()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
                     await self._drained
-                if (ends := self._unconfirmed(p.DONE)) and not self.linked:
-                    # The hub may return, and would have the tasks done again.
-                    await asyncio.wait(ends, timeout=_GOODBYE if seconds is None else None)
+        self._until = self.loop.time() + _GOODBYE if until is None else until
 
     def _unconfirmed(self, *kinds: int) -> list[asyncio.Future[Any]]:
         """Return the ends of deliveries that the hub has not confirmed."""
@@ -227,8 +228,12 @@ class HubMember(Receiving):
     async def _end(self) -> None:
         """Say goodbye, once outcomes are confirmed; settle what is open. Cancelled, it does the rest without waiting."""
         try:
-            if (ends := self._unconfirmed(p.DONE, p.REJECT)) and self.linked:
-                await asyncio.wait(ends, timeout=_GOODBYE)
+            seconds = _GOODBYE if self.linked else 0.0
+            if self._unconfirmed(p.DONE):
+                # The hub may be gone, seen or not, and return: it would have the tasks done again.
+                seconds = max(seconds, self._until - self.loop.time())
+            if seconds and (ends := self._unconfirmed(p.DONE, p.REJECT)):
+                await asyncio.wait(ends, timeout=seconds)
         finally:
             self._settle_all()
             if self.linked:
