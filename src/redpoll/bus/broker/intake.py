@@ -263,7 +263,8 @@ class Intake:
 
     def stores(self, subject: str, last: int) -> bool:
         """Return True if an event is to be stored: it is kept, or goes to a durable queue."""
-        return last > 0 or any(queue.spec.durable for queue in self._bound.match(subject))
+        bound = self._bound.match(subject) if self._bound.count else ()
+        return last > 0 or any(queue.spec.durable for queue in bound)
 
     def _send(
         self,

@@ -577,6 +577,30 @@ async def test_what_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.asyncio
+async def test_what_takes_no_room_on_the_disk() -> None:
+    """What a hub refuses, and events that it does not store, leave the room on its disk to the tasks of the same turn."""
+
+    class Small(MemoryStore):
+        def has_room(self, size: int) -> bool:
+            return size <= 10_000
+
+    large = packed(Envelope("raw", bytes(9_900)))
+    with running(Small()) as hub:
+        client = Client(hub)
+        async with redpoll.connect(hub.url) as bus, client.node:
+            await bus.queues.declare("q")
+            await client.say(HELLO)
+            await client.say(
+                *([p.EVENT, number, "s", large, False, 0, None] for number in (1, 2)),
+                *([p.PUBLISH, number, "q", large, False, *PLAIN] for number in (3, 4)),
+                *([p.PUBLISH, number, "q", PAYLOAD, False, *PLAIN] for number in (5, 6)),
+            )
+            answers = [await client.answer(number) for number in range(1, 7)]
+            assert [kind for kind, _ in answers] == [p.REPLY] * 2 + [p.FAILED] * 2 + [p.REPLY] * 2
+            assert (await bus.queues.inspect("q")).ready == 2
+
+
+@pytest.mark.asyncio
 async def test_many_watches_of_stored_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many stored outcomes that are asked for at once sixteen are read at a time, and each is told."""
     open_ = most = 0

@@ -111,7 +111,7 @@ class Requests:
         if request <= 0 or request in client.parked:
             raise _not_new(request)
         size = check_payload(payload, self._max_body)
-        if not self._turns.has_room(size) and self._broker.intake.stores(subject, last):
+        if self._broker.intake.stores(subject, last) and not self._turns.has_room(size):
             raise _disk_full(subject)
         got = self._broker.intake.publish(
             client.member, subject, payload, size, time.monotonic(), mandatory, last, timeout, (request, 0)

@@ -78,7 +78,7 @@ class Turns:
         self._claims: list[_Claim] = []
         self._wanted: list[int] = []
         self._gaps: list[tuple[Client, list[Any]]] = []
-        # Bytes of tasks that asked for room in this turn.
+        # Bytes of tasks that had room in this turn.
         self._asked = 0
         self._behind: set[Queue] = set()
         # Watchers whose outcomes are to be read, and how many are being read.
@@ -115,9 +115,12 @@ class Turns:
         client.fail(request, BusError(f"internal error of the hub at {what!r}: its log has the traceback"))
 
     def has_room(self, size: int) -> bool:
-        """Return whether the disk has room for new tasks of so many bytes, behind those that asked before."""
-        self._asked += size + CHARGE
-        return self.store.has_room(self._asked)
+        """Return whether the disk has room for new tasks of so many bytes, behind those that had room in this turn."""
+        asked = self._asked + size + CHARGE
+        if not self.store.has_room(asked):
+            return False
+        self._asked = asked
+        return True
 
     def watch_known(self, client: Client, request: int, number: int) -> None:
         """Watch the task that had the key of a publish before."""
