@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from redpoll import GLOBAL, Config, Message, Node, Wiring
+from redpoll import GLOBAL, Config, Message, Node, Received, Wiring
 from redpoll.errors import LinkError, ProtocolError, Refused, WiringError
 from redpoll.wiring import network
 from redpoll.wiring.network import NetConnection, config_of
@@ -60,6 +62,36 @@ async def test_whether_a_pipe_is_carried() -> None:
         del a._net.connections[carrier.peer]
         await connection.check_pipe(pipe.number)
         assert not connection.up
+
+
+async def test_what_a_resumed_session_is_asked() -> None:
+    """Who resumes its session and answers nothing is asked one question at a time, and none before it has the connection."""
+    told: list[object] = []
+    answers = asyncio.Event()
+
+    async def silent(message: Received[bytes]) -> None:
+        told.append(decode(message.data)["word"])
+        if told[-1] == "carries":
+            await answers.wait()
+
+    async with Wiring() as wiring, Node(silent, listen=False, slots=8) as node:
+        await ask(node, wiring, HELLO)
+        (connection,) = wiring._net.connections.values()
+        wiring._net.resumed(connection.peer)
+        # It is told of this behind a question, if there was one.
+        await node.send(Message(b"", wiring.address, header=DATA.pack(b"D", 7, 0, 1, 1, 0)))
+        await until(lambda: "stray" in told)
+        await ask(node, wiring, HELLO)
+        assert told == ["stray"]
+        await ask(node, wiring, {"word": "unbind", "exchange": "E", "queue": "Q"})
+        for _ in range(4):
+            told.clear()
+            wiring._net.resumed(connection.peer)
+            await until(lambda: told == ["carries"])
+            assert len(wiring._board.tasks) == 1
+        answers.set()
+        await until(lambda: not wiring._board.tasks)
+        assert connection.up
 
 
 async def test_strangers() -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable
 from functools import partial
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from redpoll.address import Address
 from redpoll.config import Config
@@ -143,6 +143,8 @@ class NetConnection(Connection):
         self.peer = peer
         #: Host of its links; kept when they are lost.
         self.host = host_of(peer)
+        #: True once the other end is known to have had it: before that it may wait for the answer to its hello.
+        self.confirmed = False
         #: Unknown handles that the other end was told of.
         self.strays: set[int] = set()
 
@@ -285,6 +287,8 @@ class Net:
         self._dialling: dict[Address, asyncio.Task[NetConnection]] = {}
         #: Peers whose connection was lost with their session, while they may have kept theirs.
         self._lost: WeakSet[Peer] = WeakSet()
+        #: For each peer, the task that asked last whether it still has the connection.
+        self._checks: WeakKeyDictionary[Peer, asyncio.Task[None]] = WeakKeyDictionary()
 
     @property
     def has_token(self) -> bool:
@@ -369,6 +373,7 @@ class Net:
         connection = self._met(peer, word)
         if connection is None:
             raise PeerLost(address, "it is gone")
+        connection.confirmed = True
         return connection
 
     def _greeted(self, peer: Peer, word: dict[str, Any]) -> dict[str, Any]:
@@ -501,6 +506,7 @@ class Net:
             if name not in {"lost", "stray", "bye", "unwired"}:
                 message.refuse("say hello first")
             return None
+        connection.confirmed = True
         if name == "lost":
             self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
         elif name == "stray":
@@ -529,12 +535,20 @@ class Net:
     def resumed(self, peer: Peer) -> None:
         """Handle a new link of a peer in a session that was kept: the other end may have lost it, and see another peer."""
         self.began(peer, renewed=False)
+        # Later: the node is in the middle of its work.
+        self.board.loop.call_soon(self._check, peer)
+
+    def _check(self, peer: Peer) -> None:
+        """Ask a peer whether it still has its connection, in place of what it was asked before and has not answered."""
         connection = self.connections.get(peer)
-        if connection is not None and not self.board.closed:
-            # Not eager: the node is in the middle of its work.
-            task = asyncio.Task(connection.check_pipe(None, None), loop=self.board.loop)
-            self.board.tasks.add(task)
-            task.add_done_callback(self.board.tasks.discard)
+        if connection is None or not connection.confirmed or self.board.closed:
+            return
+        former = self._checks.get(peer)
+        if former is not None:
+            former.cancel()
+        task = self._checks[peer] = asyncio.Task(connection.check_pipe(None, None), loop=self.board.loop)
+        self.board.tasks.add(task)
+        task.add_done_callback(self.board.tasks.discard)
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """Handle the end of a peer's session."""
