@@ -40,7 +40,7 @@ from redpoll.node.door import (
     remote_of,
     why_unreachable,
 )
-from redpoll.transport.writing import EARLY_FLUSH
+from redpoll.transport.writing import EARLY_FLUSH, PROMPT_ACK_SIZE
 from tests.node.support import turns, until, within
 
 pytestmark = pytest.mark.asyncio
@@ -172,7 +172,7 @@ async def test_each_record_ends_once(acknowledge: bool) -> None:
 
 
 async def test_acknowledgements_wait_for_a_record() -> None:
-    """Acknowledgements of a patient layer are written with its next record, or when its patience is over."""
+    """A patient layer writes few acknowledgements, of few bytes, with its next record, or when its patience is over."""
     async with Layer(listen=False) as one, Patient() as other:
         await within(one.ready(other.address))
         await until(lambda: one.sessions and other.sessions, "the sessions")
@@ -187,6 +187,8 @@ async def test_acknowledgements_wait_for_a_record() -> None:
         assert one.handled == [b"answer"]
         one.post_all(peer, [(b"", b"%d" % number) for number in range(EARLY_FLUSH)], ends.append)
         await until(lambda: len(ends) == 2, "many acknowledgements, which wait for nothing")
+        one.post_all(peer, [(b"", b"large" + bytes(PROMPT_ACK_SIZE))], ends.append)
+        await until(lambda: len(ends) == 3, "the acknowledgement of many bytes")
     async with Layer(listen=False) as one, Patient(0.01) as other:
         await within(one.ready(other.address))
         await until(lambda: one.sessions, "the session")

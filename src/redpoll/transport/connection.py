@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from redpoll.address import Address
 from redpoll.errors import OtherProtocol, PeerLost, ProtocolError, RedpollError, TLSError
 from redpoll.transport.dial import in_words, tune
-from redpoll.transport.writing import EARLY_FLUSH, WritingHalf, WritingKeeper, high_water, is_uvloop
+from redpoll.transport.writing import EARLY_FLUSH, PROMPT_ACK_SIZE, WritingHalf, WritingKeeper, high_water, is_uvloop
 from redpoll.wire.link import Link
 from redpoll.wire.link_timers import next_deadline, tick
 from redpoll.wire.peer import Peer
@@ -94,7 +94,18 @@ class Connection(WritingHalf):
         target: The peer that this node dialled for; for the keeper only.
     """
 
-    __slots__ = ("_awaiting", "_late", "_patience", "_reads_on", "_sent_then", "_shared", "reader", "ready", "target")
+    __slots__ = (
+        "_awaiting",
+        "_late",
+        "_patience",
+        "_reads_on",
+        "_received_then",
+        "_sent_then",
+        "_shared",
+        "reader",
+        "ready",
+        "target",
+    )
 
     keeper: Keeper
 
@@ -120,6 +131,8 @@ class Connection(WritingHalf):
         #: Writes acknowledgements that nothing was written with; and the bytes that were sent when it was set.
         self._late: asyncio.TimerHandle | None = None
         self._sent_then = 0
+        #: The bytes that were received when acknowledgements were last written at once.
+        self._received_then = 0
 
     # Called by asyncio
 
@@ -184,9 +197,14 @@ class Connection(WritingHalf):
             self.part()
 
     def _postpone(self) -> bool:
-        """Return True if a read caused only a few acknowledgements, which may wait for what is written with them soon."""
+        """Return True if a read caused only a few acknowledgements, which may wait for what is written with them soon.
+
+        Those of many bytes may not: the peer waits for them, and a write is little beside what was read.
+        """
         link = self.link
-        if len(link.output) >= EARLY_FLUSH or link.state is not LinkState.OPEN or not link.only_acknowledges:
+        many = link.bytes_received - self._received_then > PROMPT_ACK_SIZE
+        if many or len(link.output) >= EARLY_FLUSH or link.state is not LinkState.OPEN or not link.only_acknowledges:
+            self._received_then = link.bytes_received
             return False
         if self._late is None:
             self._write_later()

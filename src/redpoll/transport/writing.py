@@ -18,7 +18,16 @@ from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
 from redpoll.wire.states import LinkState
 
-__all__ = ["CLOSING_TIME", "EARLY_FLUSH", "WRITE_HIGH_WATER", "WritingHalf", "WritingKeeper", "high_water", "is_uvloop"]
+__all__ = [
+    "CLOSING_TIME",
+    "EARLY_FLUSH",
+    "PROMPT_ACK_SIZE",
+    "WRITE_HIGH_WATER",
+    "WritingHalf",
+    "WritingKeeper",
+    "high_water",
+    "is_uvloop",
+]
 
 #: Before 3.12, asyncio's writelines joins its arguments, which copies large bodies.
 _VECTORED = sys.version_info >= (3, 12)
@@ -40,6 +49,9 @@ def high_water(loop: asyncio.AbstractEventLoop) -> int:
 
 #: Number of pieces of output that are written without waiting for the turn's end, so that the peer can process them.
 EARLY_FLUSH = 32
+
+#: Bytes received after which acknowledgements wait for nothing that could be written with them.
+PROMPT_ACK_SIZE = 64 * 1024
 
 #: Time in seconds in which a closing transport has to send `MIN_PROGRESS` bytes.
 CLOSING_TIME = 10.0
