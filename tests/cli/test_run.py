@@ -285,6 +285,32 @@ async def test_outcomes_wait_for_a_hub_that_is_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_outcomes_that_no_hub_took(tmp_path: Path) -> None:
+    """Where the hub stays away for the whole grace, a line says how many outcomes it did not take; the exit code is 1."""
+    (tmp_path / "work.py").write_text(APP)
+    url = f"redpoll://127.0.0.1:{free_port()}"
+    options = ("--json", "--url", url, "--workers", "1", "--grace", "0.2")
+    hub = Hub(tmp_path / "own", int(url.rpartition(":")[2]))
+    async with hub, redpoll.connect(url) as bus:
+        with started(tmp_path, "run", "work", *options) as running:
+            made = Started(bus, running, tmp_path)
+            await made.event("ready")
+            for name in ("a", "b"):
+                await made.submit("wait", "slow", path=str(tmp_path / name))
+            await made.there("a", "b")
+            await hub.stop()
+            for name in ("a", "b"):
+                (tmp_path / f"{name}.go").touch()
+                while "done in" not in (await made.event("log"))["message"]:
+                    pass
+            running.process.send_signal(signal.SIGTERM)
+            rest = [json.loads(each) for each in (await asyncio.to_thread(running.rest)).splitlines()]
+            assert await asyncio.to_thread(running.wait) == 1
+    told = [each["message"] for each in rest if each["event"] == "log" and "outcome" in each["message"]]
+    assert told == ["outcomes that the hub has not taken within the grace: 2; their tasks go back"]
+
+
+@pytest.mark.asyncio
 async def test_a_worker_that_dies_is_started_anew(tmp_path: Path) -> None:
     """Its death is told with the signal and the last task, which another process then does."""
     async with working(tmp_path, "--workers", "1") as made:

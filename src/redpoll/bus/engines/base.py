@@ -28,6 +28,7 @@ class EngineBase:
         max_body: The largest body, in bytes.
         closed: True if it is closed, or was never started.
         forked: True in a child of the process in which it was made.
+        unrecorded: Outcomes of tasks that its hub had not recorded when it was closed.
     """
 
     window = 1
@@ -36,6 +37,7 @@ class EngineBase:
     max_body: int
     closed = True
     forked = False
+    unrecorded = 0
     _closing: asyncio.Future[None] | None = None
 
     def __init__(self) -> None:

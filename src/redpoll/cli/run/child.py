@@ -203,8 +203,8 @@ async def _begin(app: App, working: Working, stop: asyncio.Event) -> bool:
 
 
 async def _finish(app: App, working: Working, watched: _Watched, now: asyncio.Event, grace: float) -> bool:
-    """Let handlers finish, within the time and until it has to be now; return True if all have."""
-    began = time.monotonic()
+    """Let handlers finish, within the time and until it has to be now; return True if all have, and it is recorded."""
+    began, engine = time.monotonic(), app.bus.engine
 
     async def leave() -> None:
         await working.__aexit__(None, None, None)
@@ -216,12 +216,17 @@ async def _finish(app: App, working: Working, watched: _Watched, now: asyncio.Ev
     # Coroutines are cancelled when the time is over; the rest is for them to end, and for the lifespan.
     await asyncio.wait([leaving, urged], timeout=grace + 1, return_when=asyncio.FIRST_COMPLETED)
     urged.cancel()
-    if leaving.done():
+    finished = leaving.done()
+    if finished:
         await leaving
-        return time.monotonic() - began < grace or not watched.left_work
-    leaving.cancel()
-    await asyncio.wait([leaving], timeout=1)
-    return False
+        finished = time.monotonic() - began < grace or not watched.left_work
+    else:
+        leaving.cancel()
+        await asyncio.wait([leaving], timeout=1)
+    lost: int = getattr(engine, "unrecorded", 0)
+    if lost:
+        _log.warning("outcomes that the hub has not taken within the grace: %d; their tasks go back", lost)
+    return finished and not lost
 
 
 async def _listen(stop: asyncio.Event, now: asyncio.Event) -> None:

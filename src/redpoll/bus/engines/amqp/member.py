@@ -211,6 +211,7 @@ class AmqpMember(EngineBase, Lacking):
         if self.results is not None:
             # Outcomes of tasks are recorded there before RabbitMQ is told.
             await self.results.hub.close()
+            self.unrecorded = self.results.hub.unrecorded
         try:
             if self.session.ready:
                 with suppress(TimeoutError):

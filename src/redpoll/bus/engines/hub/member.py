@@ -235,6 +235,7 @@ class HubMember(Receiving):
             if seconds and (ends := self._unconfirmed(p.DONE, p.REJECT)):
                 await asyncio.wait(ends, timeout=seconds)
         finally:
+            self.unrecorded = len(self._unconfirmed(p.DONE))
             self._settle_all()
             if self.linked:
                 self.say(p.GOODBYE)
