@@ -347,6 +347,27 @@ def test_changes_in_any_group(in_file: bool) -> None:
             assert disk.rows("bodies") == in_file
 
 
+def test_last_events_are_one_statement_and_keep_their_order() -> None:
+    """Subjects are read in the order in which they were published to last, whatever a transaction has of each."""
+    turns: list[list[Write]] = [
+        [Kept(name, 2, ((name.encode(), 1),)) for name in "abcd"],
+        [Kept("a", 2, ((b"a", 1), (b"x", 1))), Kept("e", 1, ((b"e", 1),)), Kept("b", 0, ())],
+        [Kept("e", 1, ((b"f", 1),)), Kept("d", 0, ()), Kept("d", 1, ((b"d", 1),)), Kept("g", 1, ((b"g", 1),))],
+        [Kept("g", 0, ()), Kept("c", 1, ((b"h" * 5_000, 1),))],
+    ]
+    for size in range(1, len(turns) + 1):
+        disk = Disk()
+        for start in range(0, len(turns), size):
+            disk.put(*turns[start : start + size])
+        found = [
+            (each.subject, each.events[-1][0][:1]) for each in load(disk.database, disk.clock) if isinstance(each, Kept)
+        ]
+        assert found == [("a", b"x"), ("e", b"f"), ("d", b"d"), ("c", b"h")]
+    group = Disk().group
+    group.add([Kept("a", 1, ((b"1", 1),)), Kept("b", 1, ((b"2", 1),)), Kept("a", 1, ((b"3", 1),))])
+    assert len(group.take(0.0)) == 1
+
+
 def test_tasks_of_one_group_are_in_no_table() -> None:
     """A task that is put and ended in one transaction is not inserted; its outcome is, and its serial counts."""
     disk = Disk()

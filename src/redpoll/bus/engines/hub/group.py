@@ -22,7 +22,7 @@ Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 
 # A larger body is apart.
 _APART: Final = 512
-_INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _COPY: Final = f"INSERT INTO bodies SELECT ?2, {BODY.format('?1')}"
 _BURY: Final = f"""INSERT INTO dead (serial, bits, queue, size, flags, priority, attempts, history, origin, body, parents)
     VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, coalesce(?11, {BODY.format("?1")}), ?12)"""  # noqa: S608
@@ -92,6 +92,8 @@ class Group:
         self._results: dict[int, Ended] = {}
         self._forgets: list[int] = []
         self._keys: list[Keyed] = []
+        # The subject that was published to least recently is the first.
+        self._events: dict[str, Kept] = {}
         self._unburied: list[int] = []
         # Tasks of this group that have the body of another one, which no table has lost yet.
         self._copies: dict[int, int] = {}
@@ -220,12 +222,12 @@ class Group:
         self._keys.append(write)
 
     def _kept(self, write: Kept) -> None:
-        subject = write.subject.encode()
-        self._say("DELETE FROM kept WHERE subject = ?", subject)
+        self._events.pop(write.subject, None)
         if write.events:
-            events = msgpack.encode(write.events)
-            self.bytes += len(events)
-            self._say("INSERT INTO kept (subject, size, events) VALUES (?, ?, ?)", subject, write.limit, events)
+            self._events[write.subject] = write
+            self.bytes += sum(size for _, size in write.events)
+        else:
+            self._say("DELETE FROM kept WHERE subject = ?", write.subject.encode())
 
     def _scheduled(self, write: outputs.Scheduled) -> None:
         name = write.name.encode()
@@ -332,7 +334,14 @@ class Group:
             keys.append((of, place, number >> 64, bits_of(number), stored(keyed.when), start, end))
             if place % min(_KEYS, self._key_limit) == 0:
                 self._prune(of, place, stored(keyed.when - self._key_time))
-        arrays = puts, large, takes, self._ends, results, self._forgets, keys
+        kept: list[Any] = []
+        for subject, limit, events in self._events.values():
+            name, packed = subject.encode(), msgpack.encode(events)
+            start, middle = end, end + len(name)
+            end = middle + len(packed)
+            parts += (name, packed)
+            kept.append((limit, start, middle, end))
+        arrays = puts, large, takes, self._ends, results, self._forgets, keys, kept
         values = (
             self._serial,
             stored(now),

@@ -116,6 +116,8 @@ _PARTS: Final = {
     "forgotten": "DELETE FROM results WHERE serial IN (SELECT value FROM json_each(new.forgotten));",
     "keys": f"""INSERT INTO keys (queue, place, serial, bits, used, key)
         SELECT {_columns(5, 1)} FROM json_each(new.keys);""",  # noqa: S608
+    "kept": f"""INSERT OR REPLACE INTO kept (size, subject, events)
+        SELECT {_columns(1, 2)} FROM json_each(new.kept);""",  # noqa: S608
 }
 
 #: Made for each connection: the file knows nothing of it. A turn has few of the arrays, and the others cost nothing.
