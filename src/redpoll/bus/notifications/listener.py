@@ -104,12 +104,15 @@ class Listener(Service):
         return f"<Listener to {', '.join(self._topics)}{f' of pool {self._pool}' if self._pool else ''}>"
 
     async def _open(self, sources: list[Source]) -> None:
-        credit = self.concurrency if self._size is None else self._size * self.concurrency
+        credit, take = self.concurrency, self._take
+        if self._size is not None:
+            credit, take = self._size * credit, self._collect
         for topic in self._topics:
             for priority in self._handlers:
                 spec = queue_spec(self._options, topic, priority, self._pool)
-                sink = partial(self._take if self._size is None else self._collect, priority)
-                sources.append(await LastingConsumer.declared(self._engine, spec, credit=credit, sink=sink))
+                # One that waits for its batch would be given back.
+                options = {"credit": credit, "sink": partial(take, priority), "prefetch": self._size is None}
+                sources.append(await LastingConsumer.declared(self._engine, spec, **options))
 
     def _stopping(self) -> None:
         for priority, waiting in self._batches.items():
@@ -152,7 +155,7 @@ class Listener(Service):
         read: list[tuple[Delivery, Notification]] = []
         try:
             for delivery in batch:
-                notification = self._read(delivery)
+                notification = self._read(delivery) if delivery.begin() else None
                 if notification is not None:
                     read.append((delivery, notification))
             try:

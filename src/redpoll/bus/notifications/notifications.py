@@ -98,7 +98,8 @@ class Notifications:
             pool: Name of its pool. A pool gets the notifications that are sent after its first listener started.
             requeue: Let one come again, to all endpoints, if one raises or returns `NotificationResult.REQUEUE`, after a
                 second; one that raised ten times becomes a dead letter. Without it, it is logged and done.
-            concurrency: Maximum running handlers per queue, each with one or a batch. 1 keeps their order.
+            concurrency: Maximum running handlers per queue, each with one or a batch. 1 keeps their order. To short handlers
+                without batches a hub sends more ahead, as to a worker with `prefetch`.
             batch: Hand lists of so many to the endpoints, of one priority each.
             batch_timeout: Seconds after the first one, when a list is handed over that is not full.
             drain: Seconds for running handlers to end when its context is left; None is no limit.

@@ -328,3 +328,36 @@ async def test_a_worker_whose_loop_was_blocked_takes_ahead_again() -> None:
             engine._resume()
             await task.result(timeout=PATIENCE)
             await until(lambda: there.ahead == here._pace.ahead > 0, "taking ahead")
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("patient")
+async def test_notifications_are_sent_ahead() -> None:
+    """A listener has notifications ahead, begins them in order, and begins none that went back as the loop was blocked."""
+    begun: list[Any] = []
+    go = asyncio.Event()
+
+    async def take(notification: Any) -> None:
+        begun.append(notification.payload)
+        if notification.payload == "long":
+            await go.wait()
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
+            listener = bus.notifications.listen(SimpleNamespace(info=take), concurrency=1)
+            async with listener:
+                notifier = other.notifier("p")
+                for _ in range(60):
+                    await notifier.info("event", "short")
+                await until(lambda: len(begun) == 60, "handlers that are known to be short")
+                for each in ("long", 1, 2, 3):
+                    await notifier.info("event", each)
+                await until(lambda: ahead(bus) == [3], "notifications that are sent ahead")
+                engine: Any = bus.engine
+                engine._question = 9
+                go.set()
+                await until(lambda: ahead(bus) == [0], "notifications that go back")
+                assert begun[60:] == ["long"]
+                engine._resume()
+                await until(lambda: listener.stats.handled == 64, "the rest")
+    assert begun[60:] == ["long", 1, 2, 3]
