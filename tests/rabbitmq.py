@@ -70,6 +70,13 @@ class Broker:
         """Let a user do all, but read from and configure what the expressions match alone."""
         self.server.evaluate(self._permission(user, read, configure))
 
+    def permit_topics(self, user: str, exchange: str, write: str) -> None:
+        """Let a user publish to an exchange of topics only what the expression matches."""
+        self.server.evaluate(
+            f'rabbit_auth_backend_internal:set_topic_permissions(<<"{user}">>, <<"{self._name}">>, <<"{exchange}">>, '
+            f'<<"{write}">>, <<".*">>, <<"tests">>)'
+        )
+
     def _permission(self, user: str, read: str = ".*", configure: str = ".*") -> str:
         return (
             f'rabbit_auth_backend_internal:set_permissions(<<"{user}">>, <<"{self._name}">>, <<"{configure}">>, <<".*">>, '

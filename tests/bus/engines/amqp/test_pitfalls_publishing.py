@@ -13,9 +13,21 @@ from typing import Literal
 import pytest
 
 import redpoll
-from redpoll.bus import EngineState, QueueSpec
+from redpoll.bus import EngineState, QueueSpec, Receipt
 from redpoll.bus.engines.amqp.engine import AmqpEngine
-from redpoll.errors import Closed, Expired, NoRoute, NotConfirmed, QueueFull, RedpollError, SendError
+from redpoll.bus.engines.amqp.publishing import Sending
+from redpoll.bus.engines.amqp.topology import EVENTS
+from redpoll.bus.engines.amqp.wire import Properties
+from redpoll.errors import (
+    Closed,
+    Expired,
+    NoRoute,
+    NotAuthorized,
+    NotConfirmed,
+    QueueFull,
+    RedpollError,
+    SendError,
+)
 from redpoll.testing import Faults
 from tests.bus.engines.amqp.support import BRIEF, Way, elapse, pair, until, within
 from tests.rabbitmq import Broker
@@ -180,6 +192,34 @@ async def test_19_each_publish_has_its_own_end(rabbitmq: Broker) -> None:
         assert {type(each) for each in ends[3::4]} == {NoRoute}
         assert not [each for each in ends[::4] if isinstance(each, BaseException)]
         assert (await bus.queues.inspect("good")).ready == 30
+
+
+async def test_19_one_that_is_not_allowed(rabbitmq: Broker) -> None:
+    """RabbitMQ closes the channel of a publish that it refuses: those behind it are taken once, others at most once."""
+    url = rabbitmq.user("limited", rabbitmq.url)
+    rabbitmq.permit_topics("limited", EVENTS, "^open")
+    async with redpoll.connect(url) as bus, redpoll.connect(rabbitmq.url) as other:
+        await bus.queues.declare("q")
+        engine, pack = bus.engine, bus.payloads.pack
+        assert isinstance(engine, AmqpEngine)
+        before = [engine.publish(pack(f"before {each}"), queue="q") for each in range(5)]
+        refused = [engine.publish(pack(0), subject="secret.a") for _ in range(2)]
+        behind = []
+        for number in range(20):
+            behind += [engine.publish(pack(number), queue="q"), engine.publish(pack(number), subject="open.a")]
+        ends = await within(asyncio.gather(*before, *refused, *behind, return_exceptions=True))
+        assert {type(each) for each in ends[:5]} <= {Receipt, NotConfirmed}
+        assert {type(each) for each in ends[5:7]} == {NotAuthorized}
+        assert not [each for each in ends[7:] if isinstance(each, BaseException)]
+        # One that could be sent again is not, or it would be refused without end.
+        again = Sending(EVENTS, "secret.c", Properties(), b"", again=True)
+        engine.publisher.send(again)
+        with pytest.raises(NotAuthorized, match=r"secret\.c"):
+            await within(again)
+        there = await drained(other, "q")
+    confirmed = [f"before {each}" for each, end in enumerate(ends[:5]) if isinstance(end, Receipt)]
+    assert set(there) >= {*confirmed, *range(20)}
+    assert set(there.values()) == {1}
 
 
 async def test_20_a_server_that_does_not_read(rabbitmq: Broker) -> None:

@@ -332,16 +332,19 @@ class Publisher:
 
     def _settle(self, numbers: list[int], error: Exception) -> None:
         again: dict[Sending, None] = {}
+        refused = False
         for number in numbers:
             sending = self.unconfirmed.pop(number)
             self._sent_bytes -= len(sending.body)
-            if sending.again:
+            refusal = _refusal(sending, error)
+            if refusal is not None:
+                refused = True
+                sending.end(refusal)
+            elif refused or sending.again:
+                # Behind the first that it refuses, the server reads nothing on that channel.
+                sending.sent = not refused
                 again[sending] = None
                 self._waiting_bytes += len(sending.body)
-            elif isinstance(error, Rejected) and error.code == 403:
-                sending.end(NotAuthorized(error.text))
-            elif isinstance(error, Rejected) and error.code == 404 and f"'{sending.exchange}'" in error.text:
-                sending.end(NoRoute(sending.exchange, "declare the exchange"))
             else:
                 sending.end(NotConfirmed(None, f"the connection was lost before the confirmation: {error}"))
         self._waiting = again | self._waiting
@@ -415,3 +418,15 @@ class Publisher:
     def _longest(self) -> tuple[float, str] | None:
         sending = next(iter(self.unconfirmed.values()), None)
         return None if sending is None else (self._loop.time() - sending.since, f"a message for {sending.key!r}")
+
+
+def _refusal(sending: Sending, error: Exception) -> RedpollError | None:
+    """Return the error of a message that the server refused as it closed a channel; None if that was another one."""
+    # access to exchange 'e' in vhost '/' refused; access to topic 'k' in exchange 'e' in vhost '/' refused
+    if not isinstance(error, Rejected) or f"'{sending.exchange or 'amq.default'}' in vhost" not in error.text:
+        return None
+    if error.code == 404:
+        return NoRoute(sending.exchange, "declare the exchange")
+    if error.code == 403 and ("access to topic" not in error.text or f"topic '{sending.key}' in" in error.text):
+        return NotAuthorized(error.text)
+    return None
