@@ -216,6 +216,24 @@ async def test_gone_for_a_third() -> None:
             await b.close()
 
 
+async def test_unbound_by_a_third_while_the_owner_is_lost() -> None:
+    """A third wiring that unbinds a queue whose owner is lost leaves nothing of it at the exchange."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as third:
+        exchange = await a.create_exchange("E", scope=GLOBAL, limits=Limits(messages=1))
+        async with Wiring(names.address) as b:
+            await b.create_queue("Q", scope=GLOBAL)
+            binding = await third.bind("E", "Q")
+        await until(lambda: binding.state == "lost")
+        assert exchange.pipes
+        await binding.unbind()
+        await until(lambda: not exchange.pipes)
+        (connection,) = a._net.connections.values()
+        assert not connection.subscriptions
+        # Nothing is bound, and nothing waits for room.
+        async with asyncio.timeout(PATIENCE):
+            await exchange.send_many([b"x"] * 3)
+
+
 async def test_cancelled_by_a_third() -> None:
     """A third wiring that gives up a binding while its queue is looked for has left nothing when that is found."""
     async with (

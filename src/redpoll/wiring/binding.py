@@ -39,7 +39,7 @@ class Binding:
         self.undone: RedpollError | None = None
         #: Number of the attempt to establish it, among those of all bindings.
         self.number = 0
-        #: The connection over which the owner of the exchange is asked to establish it; None if none was asked yet.
+        #: The connection over which the owner of the exchange was asked last to establish it; None if none was asked yet.
         self.asked: Connection | None = None
         #: Set when a retry may succeed.
         self.retry_now = asyncio.Event()
@@ -70,7 +70,7 @@ class Binding:
         """Note that an attempt to establish it begins."""
         self.number = number
         self.retry_now.clear()
-        self.undone = self.asked = None
+        self.undone = None
 
     def wired(self, connection: Connection) -> None:
         """Note that it is up."""

@@ -181,9 +181,13 @@ class Bindings:
             binding.attempts.wake_all()
             if subscription is not None:
                 leave(subscription)
-        if subscription is None and connection is not None and connection.up:
+            asked = binding.asked if binding.asked is not None and binding.asked.up else None
+            if asked is not None and asked is not connection:
+                # The owner of the exchange may keep what it was up with before, or what a failed attempt requested.
+                asked.tell(_unbind(binding))
+        if asked is not None and asked is connection:
             with suppress(RedpollError):  # the owner ends it as soon as this wiring is gone
-                await connection.request(_unbind(binding), _PATIENCE)
+                await asked.request(_unbind(binding), _PATIENCE)
 
     # Establishing a binding
 
@@ -248,7 +252,7 @@ class Bindings:
                 binding.asked = connection
                 answer = await connection.request({"word": "bind", **names, **number, **here}, _PATIENCE)
             binding.queue_owner = field(answer, "owner", bytes) if queue is None else None
-        except BaseException as error:
+        except RedpollError as error:
             if not isinstance(error, WiringError) and connection.up:
                 # The owner may have carried it out nevertheless.
                 connection.tell(_unbind(binding))
