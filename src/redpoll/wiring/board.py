@@ -54,7 +54,7 @@ class Board:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self._made: dict[Kind, dict[str, Any]] = {"exchange": self.exchanges, "queue": self.queues}
-        #: Trunks that are up, by the claimed identity and run of their other ends.
+        #: Connections that are up, by the claimed identity and run of their other ends.
         self.connections: dict[tuple[bytes, bytes], list[Connection]] = {}
         self.local = LocalConnection(self, identity, self.run)
         self.expected: Counter[tuple[str, str]] = Counter()
@@ -269,7 +269,7 @@ class Board:
         same = self.connections.get((connection.identity, connection.run), ())
         return {"carried": any(number in each.pipes and each.pipes[number].connection is each for each in same)}
 
-    # Trunks
+    # Connections
 
     def connection_lost(self, connection: Connection, error: RedpollError, *, final: bool) -> None:
         """Handle the loss of a connection: its pipes wait, or end."""

@@ -12,7 +12,7 @@ from redpoll.errors import Closed, Expired, MessageTooLarge, QueueFull
 from redpoll.node.sending import check_seconds
 from redpoll.serializers.flat import flatten
 from redpoll.wiring.connection import Pipe
-from redpoll.wiring.names import AtLimit, Limits, Scope, Style
+from redpoll.wiring.names import ENDLESS, AtLimit, Limits, Scope, Style
 from redpoll.wiring.protocol import BATCH_MESSAGES, Batch
 from redpoll.wiring.waiting import Waiters
 
@@ -28,8 +28,6 @@ IDLE = 25e-6
 
 #: Maximum bytes handed out together in one turn of the loop.
 STAGED_BYTES = 256 * 1024
-
-_UNLIMITED = 2**62
 
 
 class ExchangeStats(NamedTuple):
@@ -326,9 +324,9 @@ class Exchange:
             up = [pipe.room() for pipe in self.pipes if pipe.up]
             rooms = [room for room in up if room[0]]
             if not rooms:
-                return (0, 0) if self._waits or not up else (_UNLIMITED, _UNLIMITED)
+                return (0, 0) if self._waits or not up else (ENDLESS, ENDLESS)
             return len(rooms) * min(room[0] for room in rooms), min(room[1] for room in rooms)
-        messages = size = _UNLIMITED
+        messages = size = ENDLESS
         if self._waits:
             for pipe in self.pipes:
                 room = pipe.room()

@@ -82,7 +82,7 @@ class Neighbour:
             _watchers.setdefault((kind, name), {})[changed] = self
         return partial(_unwatch, (kind, name), changed)
 
-    # Trunks
+    # Connections
 
     def find(self, kind: str, name: str, *, is_global: bool = False) -> ProcessConnection | None:
         """Return the connection to another owner of a name in this process; with `is_global`, only if its scope is GLOBAL."""

@@ -9,6 +9,7 @@ from redpoll.checks import integer, optional, require
 from redpoll.errors import ConfigError, UsageError
 
 __all__ = [
+    "ENDLESS",
     "GLOBAL",
     "LOCAL",
     "MAX_NAME",
@@ -26,13 +27,13 @@ __all__ = [
 _MIB = 1024 * 1024
 
 #: Stands for "no limit" in calculations.
-_ENDLESS = 2**62
+ENDLESS = 2**62
 
 #: Maximum size of a name, in bytes of UTF-8.
 MAX_NAME = 255
 
 
-_limit = optional(integer(1, _ENDLESS))
+_limit = optional(integer(1, ENDLESS))
 
 
 class Scope(Enum):
@@ -108,12 +109,12 @@ class Limits:
     @property
     def most_messages(self) -> int:
         """`messages`, or a number that cannot be reached."""
-        return _ENDLESS if self.messages is None else self.messages
+        return ENDLESS if self.messages is None else self.messages
 
     @property
     def most_bytes(self) -> int:
         """`bytes`, or a number that cannot be reached."""
-        return _ENDLESS if self.bytes is None else self.bytes
+        return ENDLESS if self.bytes is None else self.bytes
 
     def free_again(self, limit: int) -> int:
         """Return how much of a limit must be free before the sender continues, at least 1."""

@@ -1,4 +1,4 @@
-"""Trunks to other processes, and the node that carries them."""
+"""Connections to other processes, and the node that carries them."""
 
 from __future__ import annotations
 

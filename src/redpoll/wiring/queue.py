@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from itertools import chain, islice, takewhile, zip_longest
+from itertools import chain, islice, takewhile
 from operator import attrgetter, length_hint
 from typing import Any, Final, NamedTuple
 
 from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import check_seconds
 from redpoll.wiring.names import Gap, Limits, Scope
-from redpoll.wiring.receiver import Source
+from redpoll.wiring.receiver import Source, alternate
 from redpoll.wiring.waiting import Waiters
 
 __all__ = ["Queue", "QueueStats"]
@@ -21,7 +21,6 @@ __all__ = ["Queue", "QueueStats"]
 #: Maximum messages taken from one pipe at a time while others have messages too; these alternate one by one.
 _SHARE = 32
 
-_NONE: Any = object()
 _EMPTY: tuple[Any, ...] = ()
 _IDLE = attrgetter("idle")
 _PENDING = attrgetter("pending")
@@ -323,7 +322,7 @@ class Queue:
             source.busy = True
             self._open.append((source, end))
             shares.append(share)
-        return [each for each in chain.from_iterable(zip_longest(*shares, fillvalue=_NONE)) if each is not _NONE]
+        return alternate(shares)
 
     def _next_of(self, source: Source) -> None:
         """Give a turn to the next source of the same exchange, as all messages of this one are taken."""

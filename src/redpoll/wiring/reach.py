@@ -8,10 +8,20 @@ from redpoll.address import Address
 from redpoll.errors import ConfigError
 from redpoll.wiring.directory.entries import stays_here
 
-__all__ = ["WILDCARDS", "advertised", "check_reach", "is_here"]
+__all__ = ["WILDCARDS", "address_of", "advertised", "check_reach", "is_here"]
 
 #: Hosts that denote all interfaces.
 WILDCARDS = frozenset(("0.0.0.0", "::"))  # noqa: S104
+
+
+def address_of(text: str, port: int = 0) -> Address:
+    """Parse "host" or "host:port"; a host alone has the given port.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    is_host = text.endswith("]") or (text.count(":") != 1 and not text.startswith("["))
+    return Address.of_host(text, port) if is_host else Address.parse(text)
 
 
 def advertised(text: str) -> tuple[str, int]:
@@ -21,8 +31,7 @@ def advertised(text: str) -> tuple[str, int]:
         ConfigError: It is neither "host" nor "host:port", or cannot be dialled.
     """
     try:
-        alone = text.count(":") != 1 and not text.startswith("[")
-        address = Address.of_host(text) if alone or text.endswith("]") else Address.parse(text)
+        address = address_of(text)
     except ValueError as error:
         raise ConfigError("advertise", text, str(error)) from error
     except AttributeError:

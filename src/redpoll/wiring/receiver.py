@@ -6,13 +6,15 @@ A pipe has one receiver, whose messages go to one or more sources, one for each 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice, zip_longest
+from typing import Any, Final
 
 from redpoll.wiring.names import Gap, Limits
 
-__all__ = ["Receiver", "Source"]
+__all__ = ["Receiver", "Source", "alternate"]
+
+_NONE: Final = object()
 
 
 class Source:
@@ -282,3 +284,8 @@ class Receiver:
         self.told = self.taken
         self._freed_bytes = 0
         return self.taken
+
+
+def alternate(shares: Iterable[Iterable[Any]]) -> list[Any]:
+    """Return messages of several sources in one list: the first one of each, then the second ones."""
+    return [each for each in chain.from_iterable(zip_longest(*shares, fillvalue=_NONE)) if each is not _NONE]

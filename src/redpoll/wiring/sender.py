@@ -44,7 +44,7 @@ class Sender:
         window_bytes: Bytes that it has room for.
     """
 
-    def __init__(self, limits: Limits, at_limit: AtLimit, first: int = 0) -> None:
+    def __init__(self, limits: Limits, at_limit: AtLimit) -> None:
         self.limits = limits
         self._at_limit = at_limit
         self._most = limits.most_messages
@@ -53,7 +53,7 @@ class Sender:
         drops = at_limit is AtLimit.DROP_NEW or at_limit is AtLimit.DROP_OLD
         self._resume = 1 if drops else limits.free_again(self._most)
         self._resume_bytes = 1 if drops else limits.free_again(self._most_bytes)
-        self.next = self.sent = self.taken = first
+        self.next = self.sent = self.taken = 0
         self.dropped = 0
         self.held = False
         self.up = False

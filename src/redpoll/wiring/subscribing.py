@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
+from redpoll.errors import ConfigError, PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring.connection import Answer, Connection, Pipe, Subscription
 from redpoll.wiring.names import Limits, Scope
 from redpoll.wiring.protocol import field
@@ -64,9 +64,9 @@ async def attach(
         elsewhere = field(answer, "elsewhere", int) if "elsewhere" in answer else None
         window = window_of(answer)
         expected, taken = answer.get("expected"), answer.get("taken")
-        known = False
-        if type(expected) is int and type(taken) is int:
-            known = True
+        if type(expected) is not int or type(taken) is not int:
+            expected = taken = None
+        else:
             # Also if this end has lost the connection by now: the other end goes on behind what is missing there.
             exchange.count_unconfirmed(pipe.skip(expected, word["first"]))
         if exchange.closed or not connection.up:
@@ -96,13 +96,13 @@ async def attach(
         exchange.pipes.append(pipe)
     if pipe.connection is connection:
         pipe.grant(window)
-        if "expected" in answer:
+        if expected is not None:
             # The pipe was lost at the other end alone: messages that had not arrived there are lost.
             connection.send_data(pipe, pipe.sent)
     else:
         pipe.carried_by(connection)
-        exchange.count_unconfirmed(pipe.open(window, expected if known else None, taken if known else None))
-        if pipe.sent > word["first"] or known:
+        exchange.count_unconfirmed(pipe.open(window, expected, taken))
+        if pipe.sent > word["first"] or expected is not None:
             connection.send_data(pipe, pipe.sent)
         _close_untold(pipe, connection, pipe.next)
         pipe.untold.clear()
@@ -216,8 +216,7 @@ def leave(subscription: Subscription) -> None:
 
 def window_of(answer: Answer) -> Limits:
     """Return the limits that the other end of a pipe grants."""
-    messages, size = answer.get("messages"), answer.get("bytes")
-    for value in (messages, size):
-        if value is not None and (type(value) is not int or not 1 <= value <= 2**62):
-            raise ProtocolError(f"expected a limit of 1 to 2**62 or None, not {value!r}")
-    return Limits(messages, size)
+    try:
+        return Limits(answer.get("messages"), answer.get("bytes"))
+    except ConfigError as error:
+        raise ProtocolError(f"the limits of a queue: {error.text}") from error

@@ -194,7 +194,7 @@ class Table:
     def leave(self, holder: Holder) -> None:
         """Remove a client that closed, with all its names."""
         holder.linked = False
-        self._drop(holder)
+        self._clear(holder)
 
     # Names
 
@@ -364,9 +364,7 @@ class Table:
         self._drop_if_empty(holder)
 
     def _drop(self, holder: Holder) -> None:
-        """Forget a client, with all its names and watches."""
-        for key in list(holder.keys):
-            self._remove(holder, key)
+        """Forget a client without names, with all its watches."""
         for key in list(holder.watches):
             self.unwatch(holder, key)
         self._hush(holder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from itertools import chain, repeat, zip_longest
+from itertools import repeat
 from typing import Any, Final
 
 from redpoll.blocking.thread_queue import Slot, ThreadQueue
@@ -13,14 +13,13 @@ from redpoll.errors import Closed
 from redpoll.locks import new_lock
 from redpoll.wiring.names import Gap
 from redpoll.wiring.queue import Queue
+from redpoll.wiring.receiver import alternate
 from redpoll.wiring.zmq.constants import MESSAGE_DATA, MESSAGE_GAP
 
 __all__ = ["BURST", "Inbox"]
 
 #: Maximum messages handed to threads at a time; the queue's senders get credit for them once threads have taken them.
 BURST: Final = 1024
-
-_NONE: Final = object()
 
 
 class Inbox(ThreadQueue[Any]):
@@ -128,8 +127,7 @@ class Inbox(ThreadQueue[Any]):
         else:
             # One of each queue in turn, beginning with another queue each time.
             self._turn = (self._turn + 1) % len(found)
-            mixed = chain.from_iterable(zip_longest(*found[self._turn :], *found[: self._turn], fillvalue=_NONE))
-            self._give([each for each in mixed if each is not _NONE])
+            self._give(alternate(found[self._turn :] + found[: self._turn]))
         return True
 
     def _take(self, number: int, queue: Queue) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from redpoll.address import Address
 from redpoll.errors import UsageError
+from redpoll.wiring.reach import address_of
 
 __all__ = ["ANYWHERE", "NOWHERE", "PORT", "Place", "directory_at", "place_of"]
 
@@ -88,12 +89,7 @@ def directory_at(hostname: object) -> Address | None:
         return hostname
     if not isinstance(hostname, str):
         raise UsageError(f"the host of a directory is text, not {type(hostname).__name__}")
-    if hostname.startswith(("unix:", "inproc:")):
-        return Address.parse(hostname)
-    bare = hostname.endswith("]") or hostname.count(":") != 1
-    if hostname.startswith("[") and not hostname.endswith("]"):
-        bare = False
-    return Address.of_host(hostname, PORT) if bare else Address.parse(hostname)
+    return address_of(hostname, PORT)
 
 
 def _checked(host: str, port: int) -> tuple[str, int]:
