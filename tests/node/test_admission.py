@@ -409,5 +409,5 @@ async def test_waiting_for_an_address_of_two(redpoll_pki: Certificates) -> None:
     options: dict[str, Any] = {"encryption": True, "tls": tls}
     async with make(one, identity=b"b" * 16, **options) as first, make(two, identity=b"a" * 16, **options) as second:
         for _ in range(5):
-            await within(asyncio.gather(first.send(to(second), timeout=0.5), second.send(to(first), timeout=0.5)))
+            await within(asyncio.gather(first.send(to(second)), second.send(to(first))))
         assert (len(one.begun), len(two.begun)) == (5, 5)

@@ -51,7 +51,7 @@ def test_programs_of_different_sizes_do_not_measure(tmp_path: Path) -> None:
     """A remote program that gets messages of another size ends with 1 and says so; the local one does not wait for ever."""
     with serving(tmp_path, "directory", "--port", "0", "--json") as directory:
         remote = Started("lat", "remote", directory.address, HERE, HERE, "16", "5")
-        local = Started("lat", "local", directory.address, "1", "5", "--wait", "1")
+        local = Started("lat", "local", directory.address, "1", "5", "--wait", "5")
         (code, events, told), (local_code, _, local_told) = end_all(remote, local)
     assert code == 1
     assert events[-1]["kind"] == "OtherSizeError"
