@@ -48,6 +48,8 @@ class MemoryStore:
         done: Callable[[], object],
         wanted: Sequence[int] = (),
         found: Callable[[list[bytes | StoreError]], object] | None = None,  # nothing is wanted
+        *,
+        soon: bool = True,  # everything is
     ) -> None:
         """See `Store.write`."""
         if wanted:

@@ -144,6 +144,44 @@ async def test_what_waits_is_one_transaction(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.asyncio
+async def test_what_nobody_waits_for_goes_with_the_next_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a turn for which somebody does, a look at the store, or its end; alone it is written a moment later."""
+    groups: list[int] = []
+    commit = DiskStore._commit
+
+    def counted(self: DiskStore, statements: list[Any]) -> None:
+        groups.append((statements[-1][1][3] or "").count("["))
+        commit(self, statements)
+
+    monkeypatch.setattr(DiskStore, "_commit", counted)
+    store = opened(tmp_path)
+    await written(store, [Q])
+    groups.clear()
+    alone = asyncio.Event()
+    store.write([put(1)], alone.set, soon=False)
+    await alone.wait()
+    assert groups == [2]
+    monkeypatch.setattr("redpoll.bus.engines.hub.disk._PATIENCE", 600.0)
+    done: list[int] = []
+    last = asyncio.Event()
+    store.write([put(2)], lambda: done.append(2), soon=False)
+    await until(store._items.empty)
+    store.write([put(3)], lambda: done.append(3), soon=False)
+    await until(store._items.empty)
+    assert (groups, done) == ([2], [])
+    store.write([put(4)], last.set)
+    await last.wait()
+    assert (groups, done) == ([2, 4], [2, 3])
+    store.write([put(5)], lambda: done.append(5), soon=False)
+    assert await store.bodies([5 << 64]) == [b"body"]
+    store.write([put(6)], lambda: done.append(6), soon=False)
+    await store.close()
+    assert (groups, done) == ([2, 4, 2, 2], [2, 3, 5, 6])
+
+
+@pytest.mark.asyncio
 async def test_a_turn_that_cannot_be_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that fails is the end of the store: nothing is confirmed from then on."""
     failed: list[BaseException] = []

@@ -452,17 +452,61 @@ class Closing(MemoryStore):
         self.go = threading.Event()
         self.late: list[Write] = []
 
-    def write(self, writes: list[Write], done: Any, *rest: Any) -> None:
+    def write(self, writes: list[Write], done: Any, *rest: Any, soon: bool = True) -> None:
         """Write."""
         if self.closing.is_set():
             self.late += writes
-        super().write(writes, done, *rest)
+        super().write(writes, done, *rest, soon=soon)
 
     async def close(self) -> None:
         """Close, when told to."""
         self.closing.set()
         while not self.go.is_set():  # noqa: ASYNC110  # of another thread
             await asyncio.sleep(0.001)
+
+
+class Patient(MemoryStore):
+    """A store that leaves alone what nobody waits for until somebody does."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.left: list[Any] = []
+        self.sizes: list[int] = []
+
+    def write(self, writes: list[Write], done: Any, *rest: Any, soon: bool = True) -> None:
+        """Write."""
+        self.left.append((writes, done))
+        if soon:
+            left, self.left = self.left, []
+            self.sizes.append(len(left))
+            for each in left:
+                super().write(*each, *rest)
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_task_waits_for_the_next_confirmation() -> None:
+    """Nobody waits for the end of a task without an outcome; a confirmation of another one, or of what is known, takes it."""
+    store = Patient()
+    again = (*PLAIN[:4], "key", *PLAIN[5:])
+    with running(store) as hub:
+        client = Client(hub)
+        async with client.node:
+            await client.say(HELLO, [p.CALL, 1, "declare", [{"name": "q"}, False]])
+            await client.say([p.CONSUME, 2, 9, "q", 4, False, False, True])
+            for request, how in ((3, PLAIN), (4, again)):
+                await client.say([p.PUBLISH, request, "q", PAYLOAD, False, *how])
+            await client.answer(4)
+            await until(lambda: sum(each[0] == p.DELIVER for each in client.heard) == 2, "the tasks")
+            first, second = (each[2] for each in client.heard if each[0] == p.DELIVER)
+            store.sizes.clear()
+            for request, token, how in ((5, first, PLAIN), (7, second, again)):
+                await client.say([p.DONE, request, 9, token, int(OutcomeKind.RESULT), None, "", []])
+                await until(lambda: store.left, "the end of a task")
+                assert not client._answers(request)
+                await client.say([p.PUBLISH, request + 1, "q", PAYLOAD, False, *how])
+                assert (await client.answer(request + 1))[0] == p.REPLY
+                assert await client.answer(request) == (p.REPLY, True)
+            assert store.sizes == [2, 2]
 
 
 @pytest.mark.asyncio

@@ -39,6 +39,8 @@ _CHECKPOINT: Final = 4 * 2**20
 # Bytes of a task, or an outcome, beside its body. On disk it takes no more than twice all, in the log and the tables.
 _ROW: Final = 1_024
 _BODIES: Final = (Put, Ended)
+# Seconds that writes for which nobody waits may wait for others.
+_PATIENCE = 0.005
 # Seconds after which a disk that was full is looked at again.
 _WAIT = 1.0
 
@@ -52,7 +54,7 @@ _EPOCHS: Final = 1_000
 _READ: Final = 64
 
 _Found: TypeAlias = Callable[[list[bytes | StoreError]], object]
-_Writes: TypeAlias = tuple[list[Write], Callable[[], object], Sequence[int], _Found | None, int]
+_Writes: TypeAlias = tuple[list[Write], Callable[[], object], Sequence[int], _Found | None, int, bool]
 _Item: TypeAlias = _Writes | Callable[[], object] | None
 
 
@@ -132,13 +134,15 @@ class DiskStore:
         done: Callable[[], object],
         wanted: Sequence[int] = (),
         found: _Found | None = None,
+        *,
+        soon: bool = True,
     ) -> None:
         """See `Store.write`."""
         if self._loop is None:
             self._start()
         size = sum([_ROW + len(each.payload or b"") for each in writes if isinstance(each, _BODIES)])
         self._waiting += size
-        self._items.put((writes, done, wanted, found, size))
+        self._items.put((writes, done, wanted, found, size, soon))
 
     async def bodies(self, tasks: Sequence[int]) -> list[bytes | StoreError | None]:
         """See `Store.bodies`."""
@@ -252,20 +256,25 @@ class DiskStore:
         calls: list[Callable[[], object]] = []
         job = None
         size = 0
+        patient, end = True, time.monotonic() + _PATIENCE
         while item is not None:
             if callable(item):
                 job = item
                 break
-            writes, done, wanted, found, more = item
+            writes, done, wanted, found, more, soon = item
             size += more
             self._group.add(writes)
             calls.append(done)
             if found is not None:
                 # Before the commit: what is ended meanwhile is there still.
                 self._post(found, self._find(wanted))
-            if items.empty() or self._group.bytes > _LARGEST:
+            if self._group.bytes > _LARGEST:
                 break
-            item = items.get()
+            patient = patient and not soon
+            try:
+                item = items.get(timeout=max(0.0, end - time.monotonic()) if patient else 0.0)
+            except Empty:
+                break
         if calls:
             self._commit(self._group.take(time.monotonic()))
             if not self._reserved and not self.full:

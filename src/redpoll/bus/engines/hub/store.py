@@ -54,6 +54,8 @@ class Store(Protocol):
         done: Callable[[], object],
         wanted: Sequence[int] = (),
         found: Callable[[list[bytes | StoreError]], object] | None = None,
+        *,
+        soon: bool = True,
     ) -> None:
         """Queue the writes of a turn: all of them get to the disk, or none does.
 
@@ -62,6 +64,7 @@ class Store(Protocol):
             done: Called on the loop once they are on disk, in the order of the calls; never after a failure.
             wanted: Numbers of tasks whose bodies are wanted; they were there before this turn.
             found: Called with these bodies, before `done`; with the error in the place of one that is damaged.
+            soon: Whether anybody waits for them; otherwise they may wait some milliseconds for a turn that is waited for.
         """
 
     async def bodies(self, tasks: Sequence[int]) -> list[bytes | StoreError | None]:

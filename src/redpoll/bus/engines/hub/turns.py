@@ -74,8 +74,11 @@ class Turns:
         self._recent = Recent(self.broker, store.recent)
         # Turns that wait for the disk: for each one its writes, and the records to be sent once they are on disk.
         self._unsynced: deque[tuple[list[out.Write], list[_Claim]]] = deque()
-        # Of this turn: records to be sent then, and deliveries whose bodies are being read.
+        # True if nobody waits for the last of them.
+        self._patient = False
+        # Of this turn: records to be sent then, whether anybody waits for one, and deliveries whose bodies are being read.
         self._claims: list[_Claim] = []
+        self._soon = False
         self._wanted: list[int] = []
         self._gaps: list[tuple[Client, list[Any]]] = []
         # Bytes of tasks that had room in this turn.
@@ -94,6 +97,7 @@ class Turns:
         """Send a record, after the next commit if it confirms something durable."""
         if durable:
             self._claims.append((client.say, record))
+            self._soon = True
         else:
             client.say(*record)
 
@@ -104,6 +108,7 @@ class Turns:
         say = client.say_late if late else client.say
         if durable:
             self._claims.append((say, (p.REPLY, request, value)))
+            self._soon = self._soon or not late
         else:
             say(p.REPLY, request, value)
 
@@ -132,17 +137,20 @@ class Turns:
         self.carry()
         writes = self.broker.out.take_writes()
         claims, self._claims = self._claims, []
+        soon, self._soon = self._soon, False
         self._asked = 0
         if self._wanted:
+            self._patient = False
             self._unsynced.append((writes, claims))
             ahead = [task for queue in self._behind for task in self._recent.ahead(queue)]
             wanted = self._wanted + [task.id for task in ahead]
             self.store.write(writes, self._synced, wanted, partial(self._fill, self._gaps, ahead))
             self._wanted, self._gaps = [], []
             self._behind.clear()
-        elif writes:
+        elif writes or (soon and self._patient and self._unsynced):
+            self._patient = not soon
             self._unsynced.append((writes, claims))
-            self.store.write(writes, self._synced)
+            self.store.write(writes, self._synced, soon=soon)
         elif self._unsynced:
             # It may be about what an earlier turn wrote.
             self._unsynced[-1][1].extend(claims)
