@@ -45,6 +45,27 @@ def test_too_often(every: float) -> None:
         plan(Desk(), every=every)
 
 
+def test_a_disk_without_room() -> None:
+    """While the disk has no room a time is left out, and nothing is written: behind a restart it is one that was missed."""
+    desk = Desk()
+    plan(desk)
+    asked: list[int] = []
+
+    def full(size: int) -> bool:
+        asked.append(size)
+        return False
+
+    desk.broker.schedules.has_room = full
+    desk.broker.out.take_writes()
+    desk.wait(21)
+    assert asked == [1, 1]
+    assert desk.queue.count == 0
+    assert desk.broker.out.take_writes() == []
+    desk.broker.schedules.has_room = lambda _: True
+    desk.wait(10)
+    assert desk.queue.count == 1
+
+
 def test_times_of_cron() -> None:
     """The next time is found on the clock of the wall."""
     desk = Desk()

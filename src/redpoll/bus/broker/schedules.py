@@ -73,12 +73,16 @@ def check_times(every: float | None, cron: str | None, missed: str) -> None:
 class Schedules:
     """The schedules by name. A firing, and the time of the next one, are writes of one turn.
 
-    Firings missed while the broker was down become one, or none, as the schedule says. A full queue is skipped. A schedule
-    lives as long as its queue: it is stored if that is durable, and removed when it is deleted.
+    Firings missed while the broker was down become one, or none, as the schedule says. A full queue is skipped, and a durable
+    one while the owner's disk is full. A schedule lives as long as its queue: it is stored if that is durable, and removed
+    when it is deleted.
 
     Args:
         tasks: The tasks.
         wall: Makes seconds since 1970 of a time of the broker.
+
+    Attributes:
+        has_room: Returns True if the owner's disk has room for a task of so many bytes; set by an owner that has one.
     """
 
     def __init__(self, tasks: Tasks, wall: Callable[[float], float]) -> None:
@@ -86,6 +90,7 @@ class Schedules:
         self._wall = wall
         self._nobody = Peer("", None, present=False, open=False, gone=True)
         self.found: dict[str, Schedule] = {}
+        self.has_room: Callable[[int], bool] = lambda _: True
 
     def set(self, schedule: Schedule, now: float) -> None:
         """Add a schedule, in the place of one of that name.
@@ -158,6 +163,10 @@ class Schedules:
             return
         queue = self._tasks.queues[schedule.queue]
         if queue.has_room(schedule.size + CHARGE):
+            if queue.spec.durable and not self.has_room(schedule.size):
+                # Nor is the next time written: one that is restarted meanwhile takes this one as missed.
+                self._plan_again(schedule, now)
+                return
             self._tasks.put(queue, schedule.payload, schedule.size, now, self._nobody, None, schedule.options)
         self._plan_again(schedule, now)
         self._write(schedule)

@@ -623,6 +623,30 @@ async def test_what_a_full_disk_refuses(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.asyncio
+async def test_a_schedule_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of a schedule are left out while the disk is full, except for a queue that is not stored; then they come."""
+    asked: list[int] = []
+
+    def full(_: DiskStore, size: int) -> bool:
+        asked.append(size)
+        return False
+
+    async with redpoll.Hub(tmp_path, port=0) as hub, redpoll.connect(hub.url) as bus:
+        await bus.queues.declare("q")
+        await bus.queues.declare(QueueSpec("passing", durable=False))
+        for name in ("q", "passing"):
+            await bus.tasks.schedule(name, "x", queue=name, every=0.1)
+        found = hub._running().broker.queues.found
+        with monkeypatch.context() as context:
+            context.setattr(DiskStore, "has_room", full)
+            before = found["q"].count
+            await until(lambda: len(asked) > 2, "three times")
+            assert found["q"].count == before
+            await until(lambda: found["passing"].count, "the task that is not stored")
+        await until(lambda: found["q"].count > before, "the next time")
+
+
+@pytest.mark.asyncio
 async def test_what_takes_no_room_on_the_disk() -> None:
     """What a hub refuses, and events that it does not store, leave the room on its disk to the tasks of the same turn."""
 

@@ -67,6 +67,7 @@ class Turns:
                 serial=store.serial,
                 wall=_wall,
             )
+        self.broker.schedules.has_room = self.has_room
         self.clients: dict[Peer, Client] = {}
         self.stopped = False
         self._timer: asyncio.TimerHandle | None = None
