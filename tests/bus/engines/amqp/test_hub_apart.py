@@ -94,6 +94,21 @@ async def test_a_hub_with_tokens(rabbitmq: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_queue_that_the_hub_does_not_let_go(rabbitmq: Broker, tmp_path: Path) -> None:
+    """A program whose token permits no administration neither purges nor deletes a queue: RabbitMQ's stays as it is too."""
+    file = tmp_path / "tokens.toml"
+    file.write_text(FILE)
+    with running(tokens=Tokens(file)) as hub:
+        async with redpoll.connect(rabbitmq.url, results=hub.url.replace("://", f"://{ANN}@")) as ann:
+            await ann.tasks.submit(2, queue="q")
+            for refused in (ann.queues.purge("q"), ann.queues.delete("q")):
+                with pytest.raises(NotAuthorized, match="may not administer 'amqp:q'"):
+                    await within(refused)
+            assert (await ann.queues.inspect("q")).ready == 1
+            assert "q" in await ann.queues.names()
+
+
+@pytest.mark.asyncio
 async def test_a_hub_that_is_killed_alone(rabbitmq: Broker, tmp_path: Path) -> None:
     """Tasks that run continue, and none begins again; the hub that takes the place has their outcomes, and what waited."""
     port = free_port()

@@ -119,6 +119,10 @@ class AmqpQueues(AmqpMember):
         names = t.levels(spec)
         if spec.durable and spec.dead_letter is None and spec.kind == "task":
             names.append(t.dead_queue(spec))
+        if self.results is not None:
+            # The hub first where it may refuse: RabbitMQ's queue would be gone by then.
+            await self.results.check_administer(queue)
+            await self.results.schedules.remove_for(queue)
         for name in names:
             await self.session.ask_again("queue.delete", 0, name, 0)
         if self.results is not None:
@@ -176,6 +180,8 @@ class AmqpQueues(AmqpMember):
         self._check()
         spec = self.catalogue.specs.get(queue, QueueSpec(queue))
         removed = 0
+        if self.results is not None:
+            await self.results.check_administer(queue)
         try:
             for name in t.levels(spec) if state == "ready" else [t.dead_queue(spec)]:
                 (count,) = await self.session.ask_again("queue.purge", 0, name, 0)

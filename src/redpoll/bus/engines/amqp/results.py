@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -107,9 +108,18 @@ class Results:
             )
             await self.hub.declare(records, update=True)
 
+    async def check_administer(self, queue: str) -> None:
+        """Ask whether this program may delete and purge the records of a queue.
+
+        Raises:
+            NotAuthorized: It may not.
+        """
+        with suppress(NoRoute):
+            # What needs the same permission, and changes nothing.
+            await self.hub.browse(PREFIX + queue, "dead", 0)
+
     async def delete(self, queue: str) -> None:
-        """Delete the records of a queue, whose tasks end as cancelled, and its schedules."""
-        await self.schedules.remove_for(queue)
+        """Delete the records of a queue, whose tasks end as cancelled."""
         try:
             await self.hub.delete(PREFIX + queue)
         except NoRoute:
