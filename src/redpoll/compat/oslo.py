@@ -33,8 +33,8 @@ from redpoll.bus.failures import AllowedExceptions, Failure, pack_failure
 from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.notifications import Notification, NotificationOptions
 from redpoll.bus.notifications.notifier import Outlet
+from redpoll.bus.notifications.records import pack, unpack
 from redpoll.bus.notifications.records import queue_spec as notification_queue
-from redpoll.bus.notifications.records import unpack
 from redpoll.bus.process_bus import ProcessBus
 from redpoll.bus.rpc.caller import Caller, Settings
 from redpoll.bus.rpc.server import METHOD, MONITOR, NAMESPACE, VERSION
@@ -195,7 +195,7 @@ class _Side:
     async def notify(self, topic: str, notification: Notification, retry: int | None, patience: float | None) -> None:
         """Send a notification."""
         async with asyncio.timeout(patience):
-            await self._outlet.send([topic], notification, retry)
+            await self._outlet.send([topic], notification.priority, pack(self.payloads, notification, False), retry)
 
     async def serve(self, target: Target, credit: int, sink: Callable[[Delivery | Envelope], object]) -> list[Source]:
         """Take the calls of a server, and what is sent to all servers of its topic."""

@@ -15,12 +15,11 @@ from redpoll.bus.context import check_headers, inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.notifications.records import (
-    Notification,
     NotificationOptions,
     NotificationStats,
     Priority,
     check_priority,
-    pack,
+    pack_fields,
     queue_spec,
     subject_name,
 )
@@ -67,6 +66,7 @@ class Outlet:
         options: Their options.
 
     Attributes:
+        payloads: The serializers.
         options: Their options.
         stats: The statistics.
     """
@@ -75,7 +75,7 @@ class Outlet:
         self.options = options
         self.stats = NotificationStats()
         self._engine = engine
-        self._payloads = payloads
+        self.payloads = payloads
         # The subjects whose queues were declared, by topic and priority.
         self._subjects: dict[tuple[str, str], str] = {}
         self._jobs: set[asyncio.Task[None]] = set()
@@ -84,17 +84,16 @@ class Outlet:
         self._unsent = Repeated(_log_unsent)
         self._lock = new_lock()
 
-    async def send(self, topics: Sequence[str], notification: Notification, retry: int | None) -> None:
+    async def send(self, topics: Sequence[str], priority: Priority, envelope: Envelope, retry: int | None) -> None:
         """Send a notification to each topic, in their order."""
-        envelope = pack(self._payloads, notification, self.options.compress)
         for topic in topics:
             try:
-                await self._send(topic, notification.priority, envelope, retry)
+                await self._send(topic, priority, envelope, retry)
             except BaseException:
                 self.stats.failed += 1
                 raise
             self.stats.sent += 1
-            self.stats.count(notification.priority)
+            self.stats.count(priority)
 
     async def _send(self, topic: str, priority: Priority, envelope: Envelope, retry: int | None) -> None:
         clock, left = self._engine.clock, self.options.timeout
@@ -278,17 +277,13 @@ class Notifier(Priorities):
         check_priority(priority)
         if headers is not None:
             check_headers(headers)
-        context = inherit(headers, None)[0] or {}
-        notification = Notification(
-            event=event,
-            payload=payload,
-            publisher=self.publisher,
-            priority=priority,
-            id=os.urandom(16).hex(),
-            timestamp=time.time(),
-            headers={name: context[name] for name in self._outlet.options.headers if name in context},
-        )
-        await self._outlet.send(self.topics, notification, self._retry)
+        outlet, sent = self._outlet, None
+        if outlet.options.headers:
+            context = inherit(headers, None)[0] or {}
+            sent = {name: context[name] for name in outlet.options.headers if name in context} or None
+        fields = os.urandom(16).hex(), self.publisher, event, priority, time.time()
+        envelope = pack_fields(outlet.payloads, payload, outlet.options.compress, sent, *fields)
+        await outlet.send(self.topics, priority, envelope, self._retry)
 
     def bind(self) -> Notifier:
         """Bind this notifier to the running loop, for `post` from other threads; return itself."""

@@ -27,6 +27,7 @@ __all__ = [
     "check_topic",
     "check_topics",
     "pack",
+    "pack_fields",
     "queue_spec",
     "subject_name",
     "unpack",
@@ -45,6 +46,7 @@ _GZIP: Final = 31
 
 # The keys of what a notification says beside its payload.
 _ID, _PUBLISHER, _EVENT, _PRIORITY, _TIME, _PACKED = "id", "publisher", "event", "priority", "time", "gzip"
+_FIELDS: Final = _ID, _PUBLISHER, _EVENT, _PRIORITY, _TIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,14 +275,19 @@ def queue_spec(options: NotificationOptions, topic: str, priority: str, pool: st
 
 def pack(payloads: Payloads, notification: Notification, compress: bool) -> Envelope:
     """Put a notification into an envelope."""
-    meta: dict[str, Any] = {
-        _ID: notification.id,
-        _PUBLISHER: notification.publisher,
-        _EVENT: notification.event,
-        _PRIORITY: notification.priority,
-        _TIME: notification.timestamp,
-    }
-    envelope = payloads.pack(notification.payload, meta, dict(notification.headers) or None)
+    it = notification
+    headers = dict(it.headers) or None
+    return pack_fields(
+        payloads, it.payload, compress, headers, it.id, it.publisher, it.event, it.priority, it.timestamp
+    )
+
+
+def pack_fields(
+    payloads: Payloads, payload: Any, compress: bool, headers: dict[str, Any] | None, *fields: str | float
+) -> Envelope:
+    """Put a payload, with id, publisher, event, priority and timestamp, into an envelope, as `pack` does."""
+    meta: dict[str, Any] = dict(zip(_FIELDS, fields, strict=True))
+    envelope = payloads.pack(payload, meta, headers)
     if not compress or len(envelope.body) <= _SMALL:
         return envelope
     packer = zlib.compressobj(wbits=_GZIP)
@@ -310,8 +317,8 @@ def unpack(payloads: Payloads, envelope: Envelope, attempt: int, limit: int) -> 
         if not unpacker.eof:
             raise BadPayload(envelope.content_type, f"truncated, or more than {limit} bytes")
         envelope = envelope._replace(body=body)
-    match [meta.get(name) for name in (_ID, _PUBLISHER, _EVENT, _PRIORITY, _TIME)]:
-        case [str() as id_, str() as publisher, str() as event, str() as priority, int() | float() as time] if (
+    match tuple(map(meta.get, _FIELDS)):
+        case (str() as id_, str() as publisher, str() as event, str() as priority, int() | float() as time) if (
             priority in PRIORITIES
         ):
             return Notification(
