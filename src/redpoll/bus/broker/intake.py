@@ -254,10 +254,11 @@ class Intake:
         queues = self._bound.match(subject) if self._bound.count else ()
         if mandatory and not live and not queues:
             raise NoRoute(subject)
-        full = self._first_full(queues, dict.fromkeys(queues, (size + CHARGE, 1)), now, new=True)
-        if full is not None:
-            arguments = (subject, payload, size, last)
-            return self._park(full, Parked(peer, owner, arguments, self._publish_again, timeout), now)
+        if [each for each in queues if each.parked or not each.has_room(size + CHARGE)]:
+            full = self._first_full(queues, dict.fromkeys(queues, (size + CHARGE, 1)), now, new=True)
+            if full is not None:
+                arguments = (subject, payload, size, last)
+                return self._park(full, Parked(peer, owner, arguments, self._publish_again, timeout), now)
         self._send(peer, subject, payload, size, now, last, live, queues)
         return None
 

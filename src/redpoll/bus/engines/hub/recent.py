@@ -15,7 +15,7 @@ from redpoll.errors import StoreError
 
 __all__ = ["Recent"]
 
-_BODIES: Final = (Put, Changed)
+_BODIES: Final = frozenset({Put, Changed})
 # Tasks that are read ahead, and their bytes.
 _AHEAD: Final = 256
 _AHEAD_BYTES: Final = 2**20
@@ -41,14 +41,16 @@ class Recent:
     def stored(self, writes: Iterable[Write]) -> None:
         """Note that the store has these writes."""
         kept, tasks, size = self._kept, self._broker.tasks.found, 0
+        write: Any
         for write in writes:
-            if isinstance(write, _BODIES):
+            kind = type(write)
+            if kind in _BODIES:
                 task = tasks.get(write.id)
-            elif isinstance(write, Dead):
+            elif kind is Dead:
                 queue = self._broker.queues.found.get(write.queue)
                 task = None if queue is None else queue.dead.get(write.id)
             else:
-                if isinstance(write, Ended) and write.keep:
+                if kind is Ended and write.keep:
                     kept.append((write.id, None, write.size + CHARGE))
                     size += write.size + CHARGE
                 continue

@@ -238,15 +238,17 @@ class HubServer:
 
     def _record(self, peer: Peer, record: list[Any]) -> None:
         kind = record[0]
-        if kind == p.HELLO:
-            self._hello(peer, *record[1:])
-            return
-        if kind == p.ALIVE:
-            self._live(peer, *record[1:])
-            return
-        if kind == p.BEGUN:
-            self._begun(*record[1:])
-            return
+        request = REQUESTS.get(kind)
+        if request is None:
+            if kind == p.HELLO:
+                self._hello(peer, *record[1:])
+                return
+            if kind == p.ALIVE:
+                self._live(peer, *record[1:])
+                return
+            if kind == p.BEGUN:
+                self._begun(*record[1:])
+                return
         client = self._clients.get(peer)
         if client is None:
             raise ProtocolError("a client says hello first")
@@ -255,12 +257,12 @@ class HubServer:
                 p.check_call(record[2], record[3])
             if client.rights is not None:
                 authorize(client.rights, self.broker, client.member, record)
-            if kind == p.GOODBYE:
+            if request is not None:
+                request(self._requests, client, *record[1:])
+            elif kind == p.GOODBYE:
                 self._forget(client, goodbye=True)
-            elif kind == p.CALL:
-                self._calls.call(client, *record[1:])
             else:
-                REQUESTS[kind](self._requests, client, *record[1:])
+                self._calls.call(client, *record[1:])
         except ProtocolError:
             raise
         except RedpollError as error:
