@@ -190,8 +190,8 @@ class Bus:
         """Stop: take no more work, wait for running handlers, give the rest back, disconnect.
 
         Args:
-            drain: Seconds to wait for running handlers, and at `redpoll://` for a hub that is away to take what they
-                returned; None is no limit, and 5 s for the hub.
+            drain: Seconds to wait for running handlers, and for a hub that is away, of `redpoll://` or of ``results=``, to
+                take what they returned; None is no limit, and 5 s for the hub.
 
         A second call waits for the first. Cancelled, it closes without waiting for running handlers. In a forked child it
         does nothing.

@@ -138,6 +138,33 @@ async def test_a_hub_that_is_killed_alone(rabbitmq: Broker, tmp_path: Path) -> N
                 assert begun == dict.fromkeys(range(5), 1)
 
 
+@pytest.mark.asyncio
+async def test_closing_waits_for_a_hub_that_is_away(rabbitmq: Broker, tmp_path: Path) -> None:
+    """A program that drains waits within its time for the hub to take what its handlers returned: nothing is done again."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def work(task: Task) -> int:
+        begun.set()
+        await go.wait()
+        return int(task.data) * 2
+
+    async with redpoll.Hub(tmp_path, port=0) as hub:
+        url = hub.url
+        bus = await redpoll.connect(rabbitmq.url, results=url).__aenter__()
+        worker = await bus.tasks.worker(work, queue="q").__aenter__()
+        handle = await bus.tasks.submit(2, queue="q")
+        await within(begun.wait())
+    await until(lambda: bus.state is EngineState.DEGRADED, "the loss of the hub")
+    go.set()
+    await until(lambda: not worker.running, "the end of the handler")
+    closing = asyncio.ensure_future(bus.close(600))
+    async with redpoll.Hub(tmp_path, port=int(url.rpartition(":")[2])):
+        await within(closing, SLOW)
+        async with redpoll.connect(rabbitmq.url, results=url) as later:
+            assert await later.tasks.handle(handle.id, queue="q").state() == "done"
+            assert await within(later.tasks.handle(handle.id, queue="q").result()) == 4
+
+
 def test_threads_with_both(rabbitmq: Broker) -> None:
     """A bus for threads has what the hub adds: keys, cancelling, results that are found later, schedules."""
     with running() as hub:

@@ -126,6 +126,8 @@ class AmqpMember(EngineBase, Lacking):
         self._consumers: dict[AmqpConsumer, None] = {}
         self._takes: dict[asyncio.Task[Any], None] = {}
         self._getting: Channel | None = None
+        # Until when a hub that is away has time to take outcomes as this closes.
+        self._until: float | None = 0.0
         super().__init__()
 
     def __del__(self) -> None:
@@ -190,6 +192,7 @@ class AmqpMember(EngineBase, Lacking):
 
     async def _drain(self, seconds: float | None) -> None:
         self._stop_all()
+        until = None if seconds is None else self.loop.time() + seconds
         if self.parts.open and seconds != 0:
             drained: asyncio.Future[None] = self.loop.create_future()
             self.parts.drained = lambda: resolve(drained)
@@ -197,6 +200,7 @@ class AmqpMember(EngineBase, Lacking):
                 async with asyncio.timeout(seconds):
                     await drained
             self.parts.drained = None
+        self._until = until
 
     async def _end(self) -> None:
         """Give all tasks back, settle everything, disconnect."""
@@ -210,7 +214,8 @@ class AmqpMember(EngineBase, Lacking):
         self.inbox.close(error)
         if self.results is not None:
             # Outcomes of tasks are recorded there before RabbitMQ is told.
-            await self.results.hub.close()
+            left = None if self._until is None else max(0.0, self._until - self.loop.time())
+            await self.results.hub.close(left)
             self.unrecorded = self.results.hub.unrecorded
         try:
             if self.session.ready:
