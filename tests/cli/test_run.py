@@ -444,6 +444,18 @@ async def test_the_workers_end_with_their_parent(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
 
 
+def test_an_import_that_does_not_return(tmp_path: Path) -> None:
+    """A process whose import of the app never returns ends with its parent, after the grace."""
+    lock = tmp_path / "lock"
+    text = f"import fcntl\nimport time\n\nlock = open({str(lock)!r}, 'w')\nfcntl.flock(lock, fcntl.LOCK_EX)\n"
+    (tmp_path / "endless.py").write_text(f"{text}open({str(tmp_path / 'imports')!r}, 'w').close()\ntime.sleep(90)\n")
+    with started(tmp_path, "run", "endless", "--workers", "1", "--grace", "0.1") as running:
+        until((tmp_path / "imports").exists, "the import")
+        running.process.kill()
+        with lock.open() as file:
+            until(lambda: lock_file(file.fileno()), "the end of the worker")
+
+
 @pytest.mark.asyncio
 async def test_no_thread_outlives_a_parent_whose_output_nobody_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

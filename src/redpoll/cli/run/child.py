@@ -1,7 +1,8 @@
 """A worker process of `redpoll run`: a fresh interpreter, which imports the app and works until it is told to stop.
 
 Its standard input says when: a line "stop" lets handlers finish, "now" does not, and its end, as when the parent was killed,
-is a "stop". So is SIGTERM. Exit code 0: all that it had begun was done.
+is a "stop". So is SIGTERM. Exit code 0: all that it had begun was done. While the app is imported a thread looks for that
+end: an import that never returns does not outlive the parent by more than the grace.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import asyncio
 import json
 import logging
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from redpoll import run
 from redpoll.bus import Requeue, Task
@@ -29,6 +32,9 @@ from redpoll.platforms import resident_bytes, signals
 __all__ = ["main"]
 
 _log = logging.getLogger("redpoll.app")
+
+#: Seconds between two looks whether the parent is there, while the app is imported.
+_LOOK: Final = 1.0
 
 
 class _Watched(Middleware):
@@ -142,7 +148,7 @@ def main(text: str) -> int:
     handler.setFormatter(_Json(options.number) if options.json else plain)
     logging.basicConfig(level=logging.WARNING if options.quiet else logging.INFO, handlers=[handler])
     try:
-        app = load(options.app)
+        app = _imported(options)
         if options.url is not None:
             app.url = options.url
         if app.url.startswith("memory://"):
@@ -152,6 +158,28 @@ def main(text: str) -> int:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
         _log.error("worker %d cannot work: %s", options.number, error, exc_info=cause)
         return code_of(error)
+
+
+def _imported(options: Options) -> App:
+    """Import the app."""
+    done = threading.Event()
+    if hasattr(select, "poll"):
+        threading.Thread(target=_leave_with_parent, args=(done, options.grace), daemon=True).start()
+    try:
+        return load(options.app)
+    finally:
+        done.set()
+
+
+def _leave_with_parent(done: threading.Event, grace: float) -> None:
+    """End the process if its standard input has ended, and the grace behind that, before it is done."""
+    parent = select.poll()
+    parent.register(0, 0)  # its end alone: what it says is read later
+    while not done.wait(_LOOK):
+        if parent.poll(0):
+            if not done.wait(grace):
+                os._exit(ExitCode.NOT_DELIVERED)
+            return
 
 
 async def _work(app: App, options: Options, status: Status) -> int:
