@@ -240,8 +240,11 @@ async def test_a_queue_that_is_taken_away(style: Style, process: str, request: p
         await get(queue, 30)
         await queue.delete()
         await until(lambda: not exchange.pipes)
-        assert exchange.stats.unconfirmed == 10
-        assert told == [("E", ("Q",), 10)]
+        # The queue takes further ones while some are received; what waits at the exchange waits on, or is dropped.
+        lost = 100 - exchange.stats.waiting - exchange.stats.dropped - 30
+        assert 10 <= lost <= 40
+        assert exchange.stats.unconfirmed == lost
+        assert told == [("E", ("Q",), lost)]
         await wiring.close(linger=0)
 
 
