@@ -543,6 +543,7 @@ def test_what_cannot_be_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], m
         ("nowhere", "there is no module nowhere in "),
         ("no.where", "there is no module no.where in "),
         ("wrong.py", "(give its name: wrong)"),
+        ("./wrong.py", "(give its name: wrong)"),
         ("broken", "broken cannot be imported: ModuleNotFoundError: No module named 'missing'"),
         ("script", "script cannot be imported: SystemExit: 0"),
         ("wrong", "is int, not a redpoll.App"),

@@ -67,7 +67,8 @@ def load(name: str) -> App:
     try:
         found: object = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a module may raise anything, or be a script that ends
-        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        if absent or module.startswith("."):  # which would be relative to a package
             hint = (
                 f"give its name: {Path(module).stem}"
                 if module.endswith(".py")
