@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -150,6 +151,49 @@ def test_what_ends_the_loop_ends_its_promise() -> None:
     with pytest.raises(SystemExit):
         loop.wakes.pop()()
     assert isinstance(call.exception(0), SystemExit)
+
+
+def test_a_future_of_the_loop_is_awaited() -> None:
+    """A call may wait for a future of the loop, without a task: for its result, its error, its cancellation."""
+    with make() as node:
+        handover = node._handover()
+
+        def ended(end: Callable[[asyncio.Future[int]], object], later: bool) -> asyncio.Future[int]:
+            future: asyncio.Future[int] = handover.loop.create_future()
+            if later:
+                handover.loop.call_soon(end, future)
+            else:
+                end(future)
+            return future
+
+        def wait(end: Callable[[asyncio.Future[int]], object], later: bool) -> Any:
+            call = Call(handover)
+            call.awaits = True
+            return handover.wait_for(call, PATIENCE, ended, end, later)
+
+        for later in (False, True):
+            assert wait(lambda future: future.set_result(5), later) == 5
+            with pytest.raises(OSError, match=r"^no$"):
+                wait(lambda future: future.set_exception(OSError("no")), later)
+            with pytest.raises(CancelledError):
+                wait(lambda future: future.cancel(), later)
+        made: list[asyncio.Future[int]] = []
+        with interrupting(lambda: made), pytest.raises(KeyboardInterrupt):
+            wait(made.append, False)
+        assert made[0].cancelled()
+        assert not handover._open
+
+
+def test_a_future_is_not_begun_after_the_end() -> None:
+    """A call that would await a future of a loop that has ended is not made, and fails as Closed."""
+    done = list[int]()
+    handover = handover_of(Loop())
+    call = Call(handover)
+    call.awaits = True
+    handover.begin(call, done.append, 1)
+    handover.close()
+    assert isinstance(call.exception(0), Closed)
+    assert not done
 
 
 def test_the_end_of_its_thread() -> None:

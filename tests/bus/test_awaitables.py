@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import redpoll
-from redpoll.bus.awaitables import FALSE, TRUE, Done, Failed, close_all, of_thread, unexpected
+from redpoll.bus.awaitables import FALSE, TRUE, Done, Failed, close_all, future_of, of_thread, unexpected
 from redpoll.errors import RemoteError
 from tests.node.support import PATIENCE, turns, until
 
@@ -151,3 +151,26 @@ def test_a_coroutine_that_is_closed() -> None:
     loop.run_until_complete(asyncio.wait([task]))
     loop.close()
     assert not problems
+
+
+@pytest.mark.asyncio
+async def test_the_future_of_an_awaitable() -> None:
+    """What has a future of its own gives that; for anything else there is one that ends with it."""
+    loop = asyncio.get_running_loop()
+
+    class Own:
+        def __init__(self) -> None:
+            self.made = loop.create_future()
+
+        def future(self) -> asyncio.Future[None]:
+            return self.made
+
+        def __await__(self) -> Any:
+            raise AssertionError("it is awaited")
+
+    own = Own()
+    assert future_of(own) is own.made
+    assert future_of(own.made) is own.made
+    assert await future_of(Done(5)) == 5
+    with pytest.raises(OSError, match="no"):
+        await future_of(Failed(OSError("no")))

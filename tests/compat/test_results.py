@@ -7,8 +7,14 @@ from typing import Any, cast
 
 import pytest
 
+from redpoll.bus import QueueSpec
+from redpoll.bus.engine import Engine
+from redpoll.bus.envelope import Envelope
+from redpoll.bus.process_bus import ProcessBus
 from redpoll.compat.results import leave
-from tests.blocking.support import run_program
+from redpoll.errors import NoRoute, PayloadTooLarge
+from tests.blocking.support import interrupting, run_program
+from tests.bus.engines.hub.support import running
 from tests.node.support import PATIENCE
 
 
@@ -79,3 +85,31 @@ def test_a_forked_process_begins_anew_once() -> None:
     """A child has no bus, and no lock that a thread of its parent holds; threads that begin at once share the new bus."""
     done = run_program(FORKED, "-W", "ignore::DeprecationWarning")
     assert done.stdout.splitlines() == ["False True", "4 1", "0 True"], done.stderr
+
+
+def test_an_interrupted_publish_is_withdrawn() -> None:
+    """A thread that waits for a confirmation gets its error, or Ctrl-C: what waited for room is in no queue later."""
+    with running() as hub:
+        bus: ProcessBus[Engine] = ProcessBus(hub.url, lambda bus: bus.engine)
+
+        def publish(text: bytes, queue: str = "q") -> None:
+            bus.ask(lambda engine: engine.publish(Envelope("raw", text), queue=queue))
+
+        try:
+            bus.run(lambda engine: engine.declare(QueueSpec("q", max_length=1)))
+            publish(b"first")
+            with pytest.raises(NoRoute):
+                publish(b"", "none")
+            with pytest.raises(PayloadTooLarge):
+                publish(bytes(bus.enter()[1].capabilities.max_body + 1))
+            parked = lambda: any(client.parked for client in tuple(hub.hub._clients.values()))  # noqa: E731
+            with interrupting(parked), pytest.raises(KeyboardInterrupt):
+                publish(b"second")
+            first = bus.run(lambda engine: engine.take("q", PATIENCE))
+            assert first.envelope.body == b"first"
+            assert bus.run(lambda _: first.ack())
+            assert bus.run(lambda engine: engine.inspect("q")).ready == 0
+            publish(b"third")
+            assert bus.run(lambda engine: engine.inspect("q")).ready == 1
+        finally:
+            bus.close()

@@ -212,13 +212,18 @@ class Handover:
     def _begin(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         if call._state != "PENDING":  # cancelled
             return
+        if self._closed and call.awaits:
+            call.fail(Closed("node"))
+            return
         result = function(*args)
-        if inspect.iscoroutine(result) and self._closed:
+        coroutine = inspect.iscoroutine(result)
+        if coroutine and self._closed:
             result.close()
             call.fail(Closed("node"))
-        elif inspect.iscoroutine(result):
+        elif coroutine or call.awaits:
             self._open.add(call)
-            call.task = task = asyncio.Task(result, loop=self.loop, context=call.context, **_EAGER)
+            task = asyncio.Task(result, loop=self.loop, context=call.context, **_EAGER) if coroutine else result
+            call.task = task
             if task.done():
                 self._ended(call, task)
             else:
@@ -226,7 +231,7 @@ class Handover:
         else:
             call.finish(result, None)
 
-    def _ended(self, call: Call, task: asyncio.Task[Any]) -> None:
+    def _ended(self, call: Call, task: asyncio.Future[Any]) -> None:
         self._open.discard(call)
         if task.cancelled():
             call.cancel()
@@ -289,14 +294,16 @@ class Call(LoopFuture):
     """The result of a call that threads wait for.
 
     Attributes:
-        task: The task, if the call runs a coroutine; cancelling the future does not cancel it.
+        task: The task, if the call runs a coroutine, or the future that it awaits; cancelling this one does not cancel it.
+        awaits: Whether the function returns a future of the loop, which is awaited.
         context: The context of the coroutine; None is that of the loop.
         undo: Called on the loop with a result that was not delivered: the waiting thread was interrupted, or the future
             cancelled.
         unseen: Whether the result will not be delivered.
     """
 
-    task: asyncio.Task[Any] | None = None
+    task: asyncio.Future[Any] | None = None
+    awaits = False
     context: contextvars.Context | None = None
     undo: Callable[[Any], object] | None = None
     unseen = False

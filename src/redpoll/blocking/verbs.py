@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ __all__ = [
     "Face",
     "OnLoopThread",
     "Verb",
+    "ask",
     "call",
     "handover_to_wait",
     "maker",
@@ -89,6 +91,18 @@ def handover_to_wait(home: OnLoopThread) -> Handover:
             "coroutine functions and callbacks of futures run there: use .future(), or another thread",
         )
     return handover
+
+
+def ask(home: OnLoopThread, function: Callable[..., asyncio.Future[R]], *args: Any) -> R:
+    """Call a plain function on the loop, and wait for the future that it returns, which Ctrl-C cancels.
+
+    No task is made, which takes turns of the loop to begin and to end.
+    """
+    handover = handover_to_wait(home)
+    asked = _Call(home, handover, None)
+    asked.awaits = True
+    result: R = handover.wait_for(asked, None, function, *args)
+    return result
 
 
 def call(home: OnLoopThread, function: Callable[..., R], *args: Any) -> R:

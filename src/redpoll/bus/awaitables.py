@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -21,6 +21,7 @@ __all__ = [
     "called",
     "close_all",
     "fail",
+    "future_of",
     "is_cancelled",
     "of_thread",
     "resolve",
@@ -111,6 +112,12 @@ def with_owner(task: asyncio.Task[None]) -> asyncio.Task[None]:
     """Return a task that may be collected with its owner, which is an engine, or is open on one: that warns, once."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio does with futures that have owners
     return task
+
+
+def future_of(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Return a future that ends with an awaitable: its own where it has one, whose result is another one, or a task."""
+    own = getattr(awaitable, "future", None)
+    return asyncio.ensure_future(awaitable) if own is None else own()
 
 
 def resolve(future: asyncio.Future[None] | None) -> None:

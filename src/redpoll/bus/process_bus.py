@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from redpoll.blocking.verbs import wait
+from redpoll.blocking.verbs import ask, wait
+from redpoll.bus.awaitables import future_of
 from redpoll.bus.bus import Bus, connect
 from redpoll.errors import Closed
 from redpoll.locks import check_not_held
@@ -82,6 +83,11 @@ class ProcessBus(Generic[SideT]):
         """Call a coroutine method of the object on the loop, and wait for its result; Ctrl-C cancels it."""
         home, side = self.enter()
         return wait(home, lambda: method(side, *args, **kwargs))
+
+    def ask(self, method: Callable[Concatenate[SideT, P], Awaitable[Any]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Same as `run`, for a plain method, whose awaitable is not awaited by a task; without the result."""
+        home, side = self.enter()
+        ask(home, lambda: future_of(method(side, *args, **kwargs)))
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Call a plain function on the loop, soon, where this process is connected; its exceptions are logged."""

@@ -179,12 +179,12 @@ class RedpollBackend(KeyValueStoreBackend):  # type: ignore[misc]  # it has no t
 
     def _set_with_state(self, key: str, value: str | bytes, state: str | None) -> None:
         body, ready = value.encode() if isinstance(value, str) else value, state in states.READY_STATES
-        self._bus.run(lambda side: store(side.engine, _subject(key), body, self.expires, ready=ready))
+        self._bus.ask(lambda side: store(side.engine, _subject(key), body, self.expires, ready=ready))
 
     def delete(self, key: str) -> None:
         """Delete a value."""
         self._ahead.found.pop(_subject(key), None)
-        self._bus.run(lambda side: store(side.engine, _subject(key), b"", None))
+        self._bus.ask(lambda side: store(side.engine, _subject(key), b"", None))
 
     def _store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
         if state != states.SUCCESS:  # it may not replace one, which is looked for

@@ -15,7 +15,7 @@ import logging
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -35,7 +35,7 @@ from redpoll.bus.engine import Consumer, Delivery
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.process_bus import ProcessBus
-from redpoll.bus.records import QueueInfo, QueueSpec, words_match
+from redpoll.bus.records import QueueInfo, QueueSpec, Receipt, words_match
 from redpoll.errors import (
     BusError,
     Closed,
@@ -126,6 +126,14 @@ class LoopSide:
                 return
             await self.engine.declare(wanted, update=True)
         raise SpecConflict(queue, "topics", spec.topics, wanted.topics)
+
+    def send(self, envelope: Envelope, queue: str, options: Mapping[str, Any]) -> Awaitable[Receipt]:
+        """Publish to a queue.
+
+        Raises:
+            NoRoute: It is not there.
+        """
+        return self.engine.publish(envelope, queue=queue, **options)
 
     async def publish(self, envelope: Envelope, queue: str | None, options: Mapping[str, Any]) -> None:
         """Publish, to a queue, which is made where it is not there, or to a subject."""
@@ -307,9 +315,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # it has no types
         while self._returning:
             self._returning.pop().reject(meta=_RETURNED)
 
-    def _run(self, method: Callable[..., Any], *args: Any) -> Any:
+    def _run(self, method: Callable[..., Any], *args: Any, wait: Callable[..., Any] | None = None) -> Any:
         try:
-            return self._bus.run(method, *args)
+            return (wait or self._bus.run)(method, *args)
         except (SpecConflict, Unsupported) as error:
             raise ChannelError(f"PRECONDITION_FAILED - {error}", (50, 10), "Channel", "406") from error
 
@@ -419,7 +427,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # it has no types
         }
         envelope = Envelope("json", dumps(message).encode())
         if not exchange:
-            self._run(LoopSide.publish, envelope, routing_key, options)
+            try:
+                self._run(LoopSide.send, envelope, routing_key, options, wait=self._bus.ask)
+            except NoRoute:
+                self._run(LoopSide.publish, envelope, routing_key, options)
         elif options["priority"] or expiration is not None:
             self._run(LoopSide.route, envelope, _subject(exchange, routing_key), options)
         else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from redpoll.bus.awaitables import close_all
 from redpoll.bus.engine import Engine, EventSink, Subscription
 from redpoll.bus.envelope import Envelope
-from redpoll.bus.records import Event
+from redpoll.bus.records import Event, Receipt
 
 __all__ = ["fetch", "is_ready", "leave", "store", "value_of", "watch"]
 
@@ -32,10 +32,12 @@ def is_ready(event: Event) -> bool:
     return bool((event.envelope.meta or {}).get(_LAST))
 
 
-async def store(engine: Engine, subject: str, value: bytes, seconds: float | None, *, ready: bool = False) -> None:
+def store(
+    engine: Engine, subject: str, value: bytes, seconds: float | None, *, ready: bool = False
+) -> Awaitable[Receipt]:
     """Store a result for some seconds; None or 0 is no limit. No bytes delete it. One that is `ready` does not change."""
     meta = ({_UNTIL: time.time() + seconds} if seconds else {}) | ({_LAST: True} if ready else {})
-    await engine.publish(Envelope("raw", value, meta or None), subject=subject, last=1, timeout=_STORE)
+    return engine.publish(Envelope("raw", value, meta or None), subject=subject, last=1, timeout=_STORE)
 
 
 async def watch(engine: Engine, subjects: Sequence[str], sink: EventSink) -> list[Subscription]:

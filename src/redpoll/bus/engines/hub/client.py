@@ -504,6 +504,15 @@ class HubReceipts:
             raise
         return _new(Receipt, (self._engine.store, p.id_number(task), known))
 
+    def future(self) -> asyncio.Future[Any]:
+        """Return the future of the answer to a publish without a watcher, which is withdrawn where that is cancelled."""
+        self._future.add_done_callback(self._withdraw)
+        return self._future
+
+    def _withdraw(self, answer: asyncio.Future[Any]) -> None:
+        if answer.cancelled():
+            self._engine.withdraw(self._number)
+
 
 def _sent(loop: asyncio.AbstractEventLoop, receipt: Any) -> Any:
     future: asyncio.Future[Receipt] = loop.create_future()
