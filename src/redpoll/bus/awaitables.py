@@ -70,7 +70,7 @@ class Failed:
 
 
 class OutcomeFuture(asyncio.Future[Outcome]):
-    """A future of the outcome of a task, which is the task's watcher too."""
+    """A future, on the running loop, of the outcome of a task, which is the task's watcher too."""
 
     def progress(self, envelope: Envelope) -> None:
         """Ignore it."""

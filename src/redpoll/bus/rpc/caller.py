@@ -218,8 +218,7 @@ class Caller:
                 headers, timeout = inherit(headers, timeout)
             if timeout is not None and timeout <= 0:
                 raise _over(way, timeout)
-            loop = asyncio.get_running_loop()
-            future = Monitor(loop, self._engine.clock, monitor) if monitor else OutcomeFuture(loop=loop)
+            future = Monitor(self._engine.clock, monitor) if monitor else OutcomeFuture()
             meta = {**way.meta, MONITOR: monitor} if monitor else way.meta
             envelope = self._payloads.pack(message, meta, headers)
             key = None if its.retry == 0 else self._key()

@@ -29,13 +29,12 @@ class Monitor(OutcomeFuture):
     """The future of a call that waits for signs of life as well.
 
     Args:
-        loop: The loop.
         clock: The engine's.
         period: Seconds without one after which the call fails.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, period: float) -> None:
-        super().__init__(loop=loop)
+    def __init__(self, clock: Clock, period: float) -> None:
+        super().__init__()
         self._clock = clock
         self._period = period
         self._timer: Timer | None = None

@@ -325,7 +325,7 @@ class Tasks:
             handle = await self.submit(data, queue, timeout=timeout, **options)
             return await handle.result(None if timeout is None else max(0.0, timeout - (clock.time() - began)))
         # Most have no options, and need no handle.
-        future = OutcomeFuture(loop=asyncio.get_running_loop())
+        future = OutcomeFuture()
         headers = None if CURRENT.get() is OUTSIDE else inherit(None, None)[0]
         envelope = self._payloads.pack(data, None, headers)
         done = self._engine.publish(envelope, queue=queue, watcher=future)
