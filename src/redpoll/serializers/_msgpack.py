@@ -86,10 +86,8 @@ class MsgpackSerializer:
         try:
             # Each has at least one byte.
             if len(data) <= self._max_containers:
-                return msgpack.unpackb(data, raw=False, timestamp=3, strict_map_key=self._strict_map_key)
-            return msgpack.unpackb(
-                data, raw=False, timestamp=3, strict_map_key=self._strict_map_key, **self._counting()
-            )
+                return msgpack.unpackb(data, timestamp=3, strict_map_key=self._strict_map_key)
+            return msgpack.unpackb(data, timestamp=3, strict_map_key=self._strict_map_key, **self._counting())
         except _DECODING as error:
             kind, found, _ = str(error).partition(_FORBIDDEN_KEY)
             if found:

@@ -113,9 +113,10 @@ class EngineDelivery:
     def listen(self, listener: Listener) -> None:
         """Set the listener of the task."""
         self._listener = listener
-        told, self._told = self._told or (), None
-        for envelope in told:
-            call("a listener", listener.told, envelope)
+        if self._told is not None:
+            told, self._told = self._told, None
+            for envelope in told:
+                call("a listener", listener.told, envelope)
         if self._cancelled:
             call("a listener", listener.cancelled, self._cancelled)
         if self._lost:
