@@ -1,8 +1,9 @@
-"""A server that is killed has each confirmed task when it runs again, and may move delayed and expired ones late."""
+"""A server that is killed has each confirmed task when it runs again; it may move delayed and expired ones late, or twice."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import redpoll
 from benchmarks.rabbitmq import RabbitMQ, Server
 from redpoll.bus import Bus, QueueSpec, Task
+from redpoll.bus.engines.amqp.foreign.foreign import ForeignMessage
 from redpoll.errors import TaskExpired
 from tests.bus.engines.amqp.support import elapse, until
 from tests.ports import free_port
@@ -111,3 +113,45 @@ async def test_outcomes_of_expired_tasks_outlive_a_killed_server(
                 if holds(server):
                     break
             assert holds(server), "no restart held a task"
+
+
+async def test_a_dead_letter_that_is_there_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead letter that had arrived, which its queue had not noted when the server was killed, is moved again."""
+    mover = "element(2, hd(supervisor:which_children(rabbit_fifo_dlx_sup)))"
+    target = "whereis('%2F_q.dead')"
+    found: Counter[str | None] = Counter()
+    with await server_with(SETTING, tmp_path, monkeypatch) as rabbitmq:
+        (server,) = rabbitmq.servers
+
+        def moving() -> int:
+            """Return how many dead letters were sent on, and are not noted as arrived."""
+            return int(server.evaluate(f"maps:size(element(8, sys:get_state({mover})))"))
+
+        def take(letter: ForeignMessage) -> None:
+            found[letter.properties.message_id] += 1
+            letter.ack()
+
+        async def arrived(number: int) -> None:
+            async with asyncio.timeout(PATIENCE[SETTING]):
+                while (await bus.queues.inspect("q")).dead < number:  # noqa: ASYNC110  # nothing tells it
+                    await asyncio.sleep(0.05)
+
+        # Until it is killed nothing is sent again for want of a confirmation.
+        server.evaluate("application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 900000)")
+        async with redpoll.connect(rabbitmq.url) as bus:
+            # Of the first one the mover and the queue of dead letters get to know each other, which takes an answer.
+            first = await bus.tasks.submit("first", queue="q", ttl=0.1, no_reply=True)
+            await arrived(1)
+            await until(lambda: not moving(), "the end of the first")
+            server.evaluate(f"sys:suspend({target})")
+            second = await bus.tasks.submit("second", queue="q", ttl=0.1, no_reply=True)
+            await until(moving, "the second on its way")
+            # From here on nobody notes the confirmation.
+            server.evaluate(f"sys:suspend({mover}), sys:resume({target})")
+            await arrived(2)
+            server.kill()
+            server.start()
+            await serves(server)
+            async with await bus.foreign.consume("q.dead", sink=take):
+                await until(lambda: found[second.id] > 1, "the second again", PATIENCE[SETTING])
+    assert found[first.id] == 1
