@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redpoll import GLOBAL, Wiring
-from redpoll.errors import Closed, ProtocolError, RedpollError, UnknownName, WiringError
+from redpoll.errors import Closed, PeerLost, ProtocolError, RedpollError, UnknownName, WiringError
 from redpoll.testing import FaultProxy
 from redpoll.wiring import Binding, Limits, Style, bindings
 from redpoll.wiring.connection import Connection
@@ -232,6 +232,28 @@ async def test_unbound_by_a_third_while_the_owner_is_lost() -> None:
         # Nothing is bound, and nothing waits for room.
         async with asyncio.timeout(PATIENCE):
             await exchange.send_many([b"x"] * 3)
+
+
+@pytest.mark.parametrize("style", Style)
+@pytest.mark.parametrize("dials", ["exchange", "queue"])
+async def test_unbound_while_the_link_is_lost(style: Style, dials: str) -> None:
+    """A queue that is unbound while its owner cannot be reached loses its pipe with the next link, not a minute later."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL, style=style)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        binding = await a.bind("E", "Q")
+        await exchange.send(b"x")
+        assert await queue.receive(PATIENCE) == b"x"
+        for connection in [*a._net.connections.values(), *b._net.connections.values()]:
+            connection.give_up(PeerLost(None, "as a test wants it"))
+        await binding.unbind()
+        assert queue.stats.pipes == 1
+        assert not exchange.pipes
+        await a.create_exchange("F", scope=GLOBAL)
+        await b.create_queue("R", scope=GLOBAL)
+        await (a if dials == "exchange" else b).bind("F", "R")
+        await until(lambda: not queue.stats.pipes)
+        assert not a._board.ended
 
 
 async def test_cancelled_by_a_third() -> None:

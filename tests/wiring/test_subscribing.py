@@ -567,7 +567,8 @@ async def test_a_lost_request_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         assert exchange.pipes
         second = far(wiring)
         await until(lambda: not exchange.pipes)
-        (word,) = second.words
+        end, word = second.words
+        assert end == {"word": "end", "pipe": 1}
         assert (word["word"], word["attempt"], word["arguments"]) == ("unwired", 7, ["lost the peer: gone"])
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 from typing import Any, TypeVar
 
 from redpoll.errors import NameTaken, PeerLost, ProtocolError, RedpollError, UnknownName
-from redpoll.wiring.connection import Answer, Connection, LocalConnection
+from redpoll.wiring.connection import MAX_ENDED, Answer, Connection, LocalConnection
 from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange
@@ -56,6 +56,8 @@ class Board:
         self._made: dict[Kind, dict[str, Any]] = {"exchange": self.exchanges, "queue": self.queues}
         #: Connections that are up, by the claimed identity and run of their other ends.
         self.connections: dict[tuple[bytes, bytes], list[Connection]] = {}
+        #: Pipes that were closed while their connections were lost: identity and run of the other end, and number.
+        self.ended: deque[tuple[bytes, bytes, int]] = deque(maxlen=MAX_ENDED)
         self.local = LocalConnection(self, identity, self.run)
         self.expected: Counter[tuple[str, str]] = Counter()
         #: Queues with messages, for calls that receive from all queues.

@@ -18,6 +18,7 @@ from redpoll.wiring.waiting import Waiters
 
 __all__ = [
     "AT_ONCE",
+    "MAX_ENDED",
     "NO_MESSAGES",
     "Answer",
     "Connection",
@@ -32,6 +33,9 @@ Answer: TypeAlias = dict[str, Any]
 
 #: Maximum bindings established over one connection at a time: so each is answered in time, however many there are.
 AT_ONCE = 100
+
+#: Maximum closed pipes whose lost other ends are still to be told.
+MAX_ENDED = 1000
 
 #: Pieces that one pipe sends before the next waiting one has its turn.
 _TURN = 4
@@ -67,6 +71,7 @@ class _Owner(Protocol):
 
     loop: asyncio.AbstractEventLoop
     connections: dict[tuple[bytes, bytes], list[Connection]]
+    ended: deque[tuple[bytes, bytes, int]]
     next_number: Callable[[], int]
 
     def hear(self, connection: Connection, word: dict[str, Any]) -> Answer | Awaitable[Answer]: ...
@@ -224,9 +229,8 @@ class Pipe(Sender):
 
     def end(self) -> None:
         """Close it: all is sent, or taken back."""
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.end(self)
+        self.connection = None
+        self.carrier.end(self)
 
     def credited(self, taken: int) -> None:
         """Process credit of the other end."""
@@ -396,10 +400,22 @@ class Connection(ABC):
             self.call_writable()
 
     def end(self, pipe: Pipe) -> None:
-        """Close a pipe."""
+        """Close a pipe; an other end that is lost is told when it is back."""
         self.forget(pipe)
-        if self.up:
-            self.tell({"word": "end", "pipe": pipe.number})
+        up = next((each for each in self.same if each.up), None)
+        if up is not None:
+            up.tell({"word": "end", "pipe": pipe.number})
+        else:
+            self.board.ended.append((self.identity, self.run, pipe.number))
+
+    def tell_ended(self) -> None:
+        """Tell the other end, which is back, of pipes that were closed while it was lost."""
+        ended, self.board.ended = self.board.ended, deque(maxlen=MAX_ENDED)
+        for identity, run, number in ended:
+            if (identity, run) == (self.identity, self.run):
+                self.tell({"word": "end", "pipe": number})
+            else:
+                self.board.ended.append((identity, run, number))
 
     def forget(self, pipe: Pipe) -> None:
         """Forget a pipe."""

@@ -310,7 +310,8 @@ class IncomingPipes:
         if pipe is not None:
             del self._pipes[connection.run, number]
             connection.incoming.pop(number, None)
-            queues = list(pipe.sources)
+            # A queue that is leaving was told of before.
+            queues = [name for name, source in pipe.sources.items() if source.stop is None]
             self._forget(pipe)
             for queue in queues:
                 self._board.unwired("exchange", pipe.exchange, queue)

@@ -148,6 +148,12 @@ class NetConnection(Connection):
         #: Unknown handles that the other end was told of.
         self.strays: set[int] = set()
 
+    def confirm(self) -> None:
+        """Note that the other end has it."""
+        if not self.confirmed:
+            self.confirmed = True
+            self.tell_ended()
+
     @property
     def place(self) -> str:
         """The address of its node."""
@@ -373,7 +379,7 @@ class Net:
         connection = self._met(peer, word)
         if connection is None:
             raise PeerLost(address, "it is gone")
-        connection.confirmed = True
+        connection.confirm()
         return connection
 
     def _greeted(self, peer: Peer, word: dict[str, Any]) -> dict[str, Any]:
@@ -506,7 +512,7 @@ class Net:
             if name not in {"lost", "stray", "bye", "unwired"}:
                 message.refuse("say hello first")
             return None
-        connection.confirmed = True
+        connection.confirm()
         if name == "lost":
             self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
         elif name == "stray":

@@ -143,8 +143,9 @@ def _abandon(subscription: Subscription, pipe: Pipe, connection: Connection) -> 
     if pipe.opening:
         return
     if pipe.connection is None and not (pipe.opened and pipe.subscriptions):
-        # Also if its last queue left meanwhile: it is not opened again.
-        connection.end(pipe)
+        # Also if its last queue left meanwhile: it is not opened again, and its end is told behind the request to open it.
+        pipe.carrier = connection
+        pipe.exchange.remove(pipe)
     elif pipe.connection is not connection:
         # The other end keeps it, and knows what is missing when it is opened again; or another connection carries it.
         connection.forget(pipe)
