@@ -37,7 +37,7 @@ def wait(*calls):
             refused.append(call)
 
 options = nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=0))
-with QueueNode(port=0) as node, QueueNode() as sender, connect("memory://shared") as bus:
+with QueueNode(port=0) as node, QueueNode(timeout=60.0) as sender, connect("memory://shared") as bus:
     zmq = ZMQ()
     exchange = zmq.create_exchange("e")
     zmq.create_queue("q")

@@ -244,7 +244,7 @@ async def test_a_link_whose_opening_is_under_way(
     async with redpoll_faults(server) as proxy, redpoll_node() as client, redpoll_node() as other:
         work = [other.send(to(server))] if works else []
         await handler.holds(len(work))
-        proxy.set(Faults(delay=0.05), "forward")
+        proxy.set(Faults(delay=0.25), "forward")
         futures = [client.send(Message(bytes([number]), proxy.address), timeout=None) for number in range(5)]
         await until(lambda: client.stats().in_flight == 5, "the messages to be on their way")
         stop = asyncio.ensure_future(server.stop())
