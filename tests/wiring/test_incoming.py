@@ -36,7 +36,7 @@ class Far(LocalConnection):
         self.words = [*getattr(self, "words", []), word]
 
 
-def trunk_of(wiring: Wiring, run: bytes = b"run 1", identity: bytes = b"i") -> Far:
+def connection_of(wiring: Wiring, run: bytes = b"run 1", identity: bytes = b"i") -> Far:
     """A connection to another wiring."""
     return Far(wiring._board, identity, run)
 
@@ -72,12 +72,12 @@ def taken(queue: Queue) -> list[Any]:
 async def test_again(wiring: Wiring) -> None:
     """A pipe that was lost and is opened by the same run goes on where it was, whatever that says is missing."""
     opener = wiring._board.incoming
-    first = trunk_of(wiring)
+    first = connection_of(wiring)
     assert opener.open(first, word())["messages"] == 10
     first.data(1, 0, 5, [b"a", b"b", b"c"], 3)
     assert taken(queue_of(wiring)) == [b"a", b"b", b"c"]
     first.lose(PeerLost(None, ""), final=False)
-    second = trunk_of(wiring)
+    second = connection_of(wiring)
     again = opener.open(second, word(first=5, at=5, missed=99))
     assert (again["expected"], again["taken"]) == (3, 3)
     second.data(1, 5, 6, [b"f"], 1)
@@ -87,11 +87,11 @@ async def test_again(wiring: Wiring) -> None:
 async def test_left_and_back(wiring: Wiring) -> None:
     """A queue that left a lost pipe is in it from where it comes back; what was lost before it left is missing, once."""
     opener = wiring._board.incoming
-    first = trunk_of(wiring)
+    first = connection_of(wiring)
     opener.open(first, word())
     first.data(1, 0, 5, [b"a", b"b", b"c"], 3)
     first.lose(PeerLost(None, ""), final=False)
-    second = trunk_of(wiring)
+    second = connection_of(wiring)
     opener.close(second, {"word": "close", "pipe": 1, "queue": "Q", "at": 5})
     again = opener.open(second, word(first=5, at=7))
     # What waited in the queue holds the pipe back no longer; what was lost is not taken.
@@ -103,10 +103,10 @@ async def test_left_and_back(wiring: Wiring) -> None:
 async def test_started_anew(wiring: Wiring) -> None:
     """Another run of the same exchange takes over: the gap says so, and how many the former had said that it had."""
     opener = wiring._board.incoming
-    first = trunk_of(wiring)
+    first = connection_of(wiring)
     opener.open(first, word())
     first.data(1, 0, 7, [b"a"], 1)
-    second = trunk_of(wiring, b"run 2")
+    second = connection_of(wiring, b"run 2")
     opener.open(second, word(pipe=9))
     second.data(9, 0, 1, [b"b"], 1)
     assert taken(queue_of(wiring)) == [b"a", Gap("E", 6, restarted=True), b"b"]
@@ -119,8 +119,8 @@ async def test_started_anew(wiring: Wiring) -> None:
 async def test_which_is_the_same(wiring: Wiring, is_global: bool, identity: bytes, same: bool) -> None:
     """A GLOBAL exchange is the same wherever it is; others are those of one identity."""
     opener = wiring._board.incoming
-    opener.open(trunk_of(wiring), word(is_global=is_global))
-    opener.open(trunk_of(wiring, b"run 2", identity), word(is_global=is_global))
+    opener.open(connection_of(wiring), word(is_global=is_global))
+    opener.open(connection_of(wiring, b"run 2", identity), word(is_global=is_global))
     assert taken(queue_of(wiring)) == ([Gap("E", 0, restarted=True)] if same else [])
 
 
@@ -128,7 +128,7 @@ async def test_given_up(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None
     """A pipe that stays lost is given up, and what its sender had said that it had is missing."""
     monkeypatch.setattr(incoming, "KEPT_INCOMING", 0.01)
     opener = wiring._board.incoming
-    connection = trunk_of(wiring)
+    connection = connection_of(wiring)
     opener.open(connection, word())
     connection.data(1, 0, 4, [b"a"], 1)
     connection.lose(PeerLost(None, ""), final=False)
@@ -140,7 +140,7 @@ async def test_given_up(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_said_goodbye(wiring: Wiring) -> None:
     """One whose sender says that it will not be back is given up at once."""
-    connection = trunk_of(wiring)
+    connection = connection_of(wiring)
     wiring._board.incoming.open(connection, word())
     connection.data(1, 0, 2, [b"a"], 1)
     connection.lose(PeerLost(None, ""), final=True)
@@ -149,7 +149,7 @@ async def test_said_goodbye(wiring: Wiring) -> None:
 
 async def test_missed(wiring: Wiring) -> None:
     """A queue that joins is told what its predecessor had not taken, before anything else."""
-    connection = trunk_of(wiring)
+    connection = connection_of(wiring)
     wiring._board.incoming.open(connection, word(first=50, at=50, missed=12))
     connection.data(1, 50, 51, [b"x"], 1)
     assert taken(queue_of(wiring)) == [Gap("E", 12), b"x"]
@@ -158,7 +158,7 @@ async def test_missed(wiring: Wiring) -> None:
 async def test_smallest_room(wiring: Wiring) -> None:
     """A pipe has room for what each of its queues has."""
     await wiring.create_queue("R", limits=Limits(messages=None, bytes=7, resume=1.0))
-    connection = trunk_of(wiring)
+    connection = connection_of(wiring)
     opener = wiring._board.incoming
     opener.open(connection, word())
     answer = opener.open(connection, word(queue="R"))
@@ -169,7 +169,7 @@ async def test_smallest_room(wiring: Wiring) -> None:
 async def test_too_many(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None:
     """One other wiring has so many pipes to here and no more."""
     monkeypatch.setattr(incoming, "MAX_INCOMING", 2)
-    connection = trunk_of(wiring)
+    connection = connection_of(wiring)
     for number in range(2):
         wiring._board.incoming.open(connection, word(pipe=number, exchange=f"E{number}"))
     with pytest.raises(WiringError, match="too many pipes of this wiring: the limit is 2"):
@@ -178,39 +178,39 @@ async def test_too_many(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_queue_goes(wiring: Wiring) -> None:
     """Who sends to a queue that is deleted is told."""
-    connection = trunk_of(wiring)
+    connection = connection_of(wiring)
     wiring._board.incoming.open(connection, word())
     await queue_of(wiring).delete()
     assert connection.words == [{"word": "gone", "pipe": 1, "queue": "Q", "taken": 0}]
 
 
-async def test_pipe_by_another_trunk(wiring: Wiring) -> None:
+async def test_pipe_by_another_connection(wiring: Wiring) -> None:
     """A pipe of the same run by which the queue has the exchange is named to another connection; else the pipe is opened."""
     opener = wiring._board.incoming
-    first, second = trunk_of(wiring), trunk_of(wiring)
+    first, second = connection_of(wiring), connection_of(wiring)
     opener.open(first, word())
     assert opener.open(second, word(pipe=2)) == {"elsewhere": 1, "lost": False}
     assert not second.incoming
     first.lose(PeerLost(None, ""), final=False)
     assert opener.open(second, word(pipe=3)) == {"elsewhere": 1, "lost": True}
-    for number, other in ((4, trunk_of(wiring, identity=b"j")), (5, trunk_of(wiring, run=b"run 2"))):
+    for number, other in ((4, connection_of(wiring, identity=b"j")), (5, connection_of(wiring, run=b"run 2"))):
         assert "messages" in opener.open(other, word(pipe=number))
 
 
-async def test_another_pipe_by_the_same_trunk(wiring: Wiring) -> None:
+async def test_another_pipe_by_the_same_connection(wiring: Wiring) -> None:
     """A queue has one pipe of an exchange also over one connection, which may be two at the other end."""
     opener = wiring._board.incoming
-    connection = trunk_of(wiring)
+    connection = connection_of(wiring)
     opener.open(connection, word())
     assert opener.open(connection, word(pipe=2, missed=3)) == {"elsewhere": 1, "lost": False}
     assert list(connection.incoming) == [1]
     assert (queue_of(wiring).stats.pipes, queue_of(wiring).stats.missing) == (1, 0)
 
 
-async def test_opened_again_by_the_same_trunk(wiring: Wiring) -> None:
+async def test_opened_again_by_the_same_connection(wiring: Wiring) -> None:
     """A pipe that is opened again was perhaps lost at the other end alone, which is told what arrived."""
     opener = wiring._board.incoming
-    connection = trunk_of(wiring)
+    connection = connection_of(wiring)
     assert "expected" not in opener.open(connection, word())
     connection.data(1, 0, 1, [b"a"], 1)
     assert opener.open(connection, word(first=3, at=3))["expected"] == 1
@@ -218,10 +218,10 @@ async def test_opened_again_by_the_same_trunk(wiring: Wiring) -> None:
     assert queue_of(wiring).stats.missing == 2
 
 
-async def test_opened_again_by_another_trunk(wiring: Wiring) -> None:
+async def test_opened_again_by_another_connection(wiring: Wiring) -> None:
     """A pipe that another connection brings goes on where it was, and is not lost with the one that brought it before."""
     opener = wiring._board.incoming
-    first, second = trunk_of(wiring), trunk_of(wiring)
+    first, second = connection_of(wiring), connection_of(wiring)
     opener.open(first, word())
     first.data(1, 0, 1, [b"a"], 1)
     again = opener.open(second, word(first=1, at=1))
@@ -257,12 +257,12 @@ async def test_more_room_when_a_queue_has_left(process: str, request: pytest.Fix
 async def test_a_claim_is_checked_again(wiring: Wiring) -> None:
     """The name of an owner that is gone is given to nobody where that owner is back before the check ends."""
     opener = wiring._board.incoming
-    first = trunk_of(wiring, identity=b"owner")
+    first = connection_of(wiring, identity=b"owner")
     opener.open(first, word())
     first.lose(PeerLost(None, ""), final=False)
-    claim = opener.asked(trunk_of(wiring, b"run 2", b"other"), word(pipe=2))
+    claim = opener.asked(connection_of(wiring, b"run 2", b"other"), word(pipe=2))
     assert inspect.isawaitable(claim)
-    back = trunk_of(wiring, identity=b"owner")
+    back = connection_of(wiring, identity=b"owner")
     opener.open(back, word())
     with pytest.raises(NameTaken, match="another owner has it"):
         await claim
@@ -282,7 +282,7 @@ async def test_a_claim_of_an_identity_is_checked_again(wiring: Wiring) -> None:
             return holder is live
 
     checked: list[Connection] = []
-    dead, live = trunk_of(wiring), trunk_of(wiring)
+    dead, live = connection_of(wiring), connection_of(wiring)
     opener.open(dead, word())
     claim = opener.asked(Claimant(wiring._board, b"i", b"run 2"), word(pipe=2))
     assert inspect.isawaitable(claim)

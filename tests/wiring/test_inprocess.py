@@ -48,7 +48,7 @@ async def test_closing_ends_what_others_asked_for(monkeypatch: pytest.MonkeyPatc
     assert not b._board.tasks
 
 
-async def test_trunks_are_added_on_their_own_loops() -> None:
+async def test_connections_are_added_on_their_own_loops() -> None:
     """The connection of a wiring that another one makes is added to those of its board by its own loop."""
     async with Wiring() as a, Wiring() as b:
         await b.create_exchange("F", scope=PROCESS)

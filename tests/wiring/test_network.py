@@ -1,4 +1,4 @@
-"""Trunks over nodes: who is at the other end, and what strangers can do."""
+"""Connections over nodes: who is at the other end, and what strangers can do."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ async def test_bad_answers(answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("style", Style)
-async def test_two_trunks_to_one(style: Style) -> None:
+async def test_two_connections_to_one(style: Style) -> None:
     """Where the other end of a second connection has a pipe by the first one, a queue joins that; else by its own."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
@@ -314,7 +314,7 @@ async def test_two_trunks_to_one(style: Style) -> None:
 
 
 @pytest.mark.parametrize("style", Style)
-async def test_a_lost_pipe_is_opened_by_another_trunk(style: Style) -> None:
+async def test_a_lost_pipe_is_opened_by_another_connection(style: Style) -> None:
     """A queue joins a lost pipe that led to the same wiring: what waits in that would arrive twice beside a new one."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
@@ -331,7 +331,7 @@ async def test_a_lost_pipe_is_opened_by_another_trunk(style: Style) -> None:
 
 
 @pytest.mark.parametrize("style", Style)
-async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
+async def test_lost_at_the_other_end_of_another_connection(style: Style) -> None:
     """A pipe that the other end has lost with its connection is opened again by the connection over which that was said."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
@@ -352,7 +352,7 @@ async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
         assert pipe.connection is second
 
 
-async def test_two_at_once_by_a_second_trunk() -> None:
+async def test_two_at_once_by_a_second_connection() -> None:
     """Where two queues join by a second connection, and the first is lost meanwhile, both are attached to the lost pipe."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")
@@ -421,7 +421,7 @@ async def test_a_pipe_that_has_ended_here() -> None:
         assert words == [("open", pipe.number - 1), ("end", pipe.number - 1), ("end", 99), ("open", pipe.number)]
 
 
-async def test_two_trunks_at_once() -> None:
+async def test_two_connections_at_once() -> None:
     """A queue joins over a second connection the pipe that is being opened over the first."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E")

@@ -75,7 +75,7 @@ async def test_bound_by_both(sends: bytes, receives: bytes, style: Style, first:
 @IDENTITIES
 @pytest.mark.parametrize("style", Style)
 @pytest.mark.parametrize("cut", ["to_one", "to_two"])
-async def test_one_trunk_is_lost(sends: bytes, receives: bytes, style: Style, cut: str) -> None:
+async def test_one_connection_is_lost(sends: bytes, receives: bytes, style: Style, cut: str) -> None:
     """Where one of the connections is lost messages flow by the other, though only the wiring that is left has it bound."""
     async with both(sends, receives, style=style) as each:
         own = await each.one.bind("E", "Q")

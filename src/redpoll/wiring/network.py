@@ -145,7 +145,7 @@ class NetConnection(Connection):
         self.host = host_of(peer)
         #: True once the other end is known to have had it: before that it may wait for the answer to its hello.
         self.confirmed = False
-        #: Unknown handles that the other end was told of.
+        #: Numbers of unknown pipes that the other end was told of.
         self.strays: set[int] = set()
 
     def confirm(self) -> None:

@@ -112,7 +112,7 @@ class Directory:
         self._is_hearing = False
         self._table = Table(0.0, lease=self._lease, grace=0.0, static=self._static, bounds=bounds)
         self._loop: asyncio.AbstractEventLoop
-        self._strangers: LogLimit
+        self._rejected: LogLimit
 
     # Start and stop
 
@@ -128,7 +128,7 @@ class Directory:
         await self._node.start()
         # No message was read yet.
         loop = self._loop = asyncio.get_running_loop()
-        self._strangers = LogLimit(loop)
+        self._rejected = LogLimit(loop)
         lease = self._lease
         self._table = Table(loop.time(), lease=lease, grace=lease, static=self._static, bounds=self._bounds)
         self._arm()
@@ -215,7 +215,7 @@ class Directory:
             )
         if not is_token(hello.token, self._token):
             shown = "a wrong one" if hello.token else "none"
-            if self._strangers.may_log():
+            if self._rejected.may_log():
                 _logger.warning("turned away a client that showed no token, or a wrong one: %s", message.address)
             return protocol.say_problem("token", f"the directory wants a token, and was shown {shown}")
         now = self._loop.time()
