@@ -457,6 +457,15 @@ def test_an_import_that_does_not_return(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_programs_of_a_handler_have_an_empty_input(tmp_path: Path) -> None:
+    """A program that a handler starts reads nothing, where it would wait for, and take, what the parent tells its worker."""
+    text = f"{APP}\n\n@app.task\ndef cat() -> int:\n    import subprocess\n    return len(subprocess.check_output(['cat']))\n"
+    async with working(tmp_path, "--workers", "1", text=text) as made:
+        reading = await made.submit("cat")
+        assert await reading.result(PATIENCE) == 0
+
+
+@pytest.mark.asyncio
 async def test_no_thread_outlives_a_parent_whose_output_nobody_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,8 @@
 """A worker process of `redpoll run`: a fresh interpreter, which imports the app and works until it is told to stop.
 
-Its standard input says when: a line "stop" lets handlers finish, "now" does not, and its end, as when the parent was killed,
-is a "stop". So is SIGTERM. Exit code 0: all that it had begun was done. While the app is imported a thread looks for that
-end: an import that never returns does not outlive the parent by more than the grace.
+The standard input that it was given says when: a line "stop" lets handlers finish, "now" does not, and its end, as when the
+parent was killed, is a "stop". So is SIGTERM. Exit code 0: all that it had begun was done. While the app is imported a
+thread looks for that end: an import that never returns does not outlive the parent by more than the grace.
 """
 
 from __future__ import annotations
@@ -143,50 +143,63 @@ def main(text: str) -> int:
         text: The options, as `Options.dump` makes them.
     """
     options = Options.read(text)
+    parent = _parent()
     handler = logging.StreamHandler(sys.stdout if options.json else sys.stderr)
     plain = logging.Formatter(f"%(asctime)s %(levelname)s worker-{options.number} %(name)s: %(message)s")
     handler.setFormatter(_Json(options.number) if options.json else plain)
     logging.basicConfig(level=logging.WARNING if options.quiet else logging.INFO, handlers=[handler])
     try:
-        app = _imported(options)
+        app = _imported(options, parent)
         if options.url is not None:
             app.url = options.url
         if app.url.startswith("memory://"):
             raise UsageError(f"{app.url} is inside of one process", "redpoll hub --data DIR, and redpoll://127.0.0.1")
-        return run(_work(app, options, Status(options.status)))
+        return run(_work(app, options, Status(options.status), parent))
     except RedpollError as error:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
         _log.error("worker %d cannot work: %s", options.number, error, exc_info=cause)
         return code_of(error)
 
 
-def _imported(options: Options) -> App:
+def _parent() -> int:
+    """Return a descriptor of what the parent says; standard input is empty then.
+
+    What a handler starts inherits standard input, and would read the parent's "stop" instead of this process.
+    """
+    parent = os.dup(0)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return parent
+
+
+def _imported(options: Options, parent: int) -> App:
     """Import the app."""
     done = threading.Event()
     if hasattr(select, "poll"):
-        threading.Thread(target=_leave_with_parent, args=(done, options.grace), daemon=True).start()
+        threading.Thread(target=_leave_with_parent, args=(parent, done, options.grace), daemon=True).start()
     try:
         return load(options.app)
     finally:
         done.set()
 
 
-def _leave_with_parent(done: threading.Event, grace: float) -> None:
-    """End the process if its standard input has ended, and the grace behind that, before it is done."""
-    parent = select.poll()
-    parent.register(0, 0)  # its end alone: what it says is read later
+def _leave_with_parent(parent: int, done: threading.Event, grace: float) -> None:
+    """End the process if its parent has ended, and the grace behind that, before it is done."""
+    ended = select.poll()
+    ended.register(parent, 0)  # its end alone: what it says is read later
     while not done.wait(_LOOK):
-        if parent.poll(0):
+        if ended.poll(0):
             if not done.wait(grace):
                 os._exit(ExitCode.NOT_DELIVERED)
             return
 
 
-async def _work(app: App, options: Options, status: Status) -> int:
+async def _work(app: App, options: Options, status: Status, parent: int) -> int:
     stop, now = asyncio.Event(), asyncio.Event()
     watched = _Watched(options, status, stop)
     app.middleware.insert(0, watched)
-    listening = asyncio.ensure_future(_listen(stop, now))
+    listening = asyncio.ensure_future(_listen(parent, stop, now))
     try:
         with signals(asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM), lambda _: stop.set()):
             working = app.work(options.queues, concurrency=options.concurrency, drain=options.grace)
@@ -257,11 +270,11 @@ async def _finish(app: App, working: Working, watched: _Watched, now: asyncio.Ev
     return finished and not lost
 
 
-async def _listen(stop: asyncio.Event, now: asyncio.Event) -> None:
-    """Set the events as standard input says."""
+async def _listen(parent: int, stop: asyncio.Event, now: asyncio.Event) -> None:
+    """Set the events as the parent says."""
     reader = Worker("redpoll run")
     try:
-        while data := await reader.call(partial(os.read, 0, 64)):
+        while data := await reader.call(partial(os.read, parent, 64)):
             stop.set()
             if b"now" in data:
                 now.set()
