@@ -416,6 +416,20 @@ async def test_calls_are_counted() -> None:
         assert "calls=1" in repr(stats)
 
 
+async def test_an_open_call_has_not_failed() -> None:
+    """A call that is still open counts as begun alone."""
+    inside: list[tuple[int, int, int]] = []
+    async with bus_in_virtual_time() as (bus, _):
+
+        async def look(_: None) -> None:
+            stats = bus.rpc.stats["a", ""]
+            inside.append((stats.calls, stats.ended, stats.failed))
+
+        async with bus.rpc.serve("a", look):
+            await bus.rpc.call("a")
+    assert inside == [(1, 0, 0)]
+
+
 async def test_options_are_one_record() -> None:
     """The options of calls are given to connect, checked, and hold where a call says nothing else."""
     options = RpcOptions(timeout=2, allowed_exceptions=("redpoll.errors",), concurrency=1, drain=0)

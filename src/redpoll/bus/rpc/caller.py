@@ -211,7 +211,7 @@ class Caller:
         began = perf_counter()
         stats = way.stats
         stats.calls += 1
-        stats.failed += 1
+        failed = True
         try:
             headers, timeout, monitor = its.headers, its.timeout, its.monitor
             if CURRENT.get() is not OUTSIDE:
@@ -251,10 +251,11 @@ class Caller:
                     self._leave(receipt.id)
                 raise self._reader.error(outcome, way.name, timeout)
             result = None if reply is None else self._payloads.unpack(reply)
-            stats.failed -= 1
+            failed = False
             return result
         finally:
             stats.ended += 1
+            stats.failed += failed
             stats.seconds += perf_counter() - began
 
     async def cast(self, way: Way, message: Any, its: Settings) -> None:
