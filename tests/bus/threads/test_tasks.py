@@ -29,12 +29,13 @@ def bus() -> Iterator[BlockingBus]:
 def test_submit_and_run(bus: BlockingBus) -> None:
     """A task is submitted, found again by its id, and its result waited for; or all of that at once."""
     handle = bus.tasks.submit("a")
-    assert (handle.state(), handle.duplicate, handle.progress) == ("ready", False, None)
+    assert (handle.state(), handle.duplicate, handle.over, handle.progress) == ("ready", False, False, None)
     with pytest.raises(TimeoutError):
         handle.result(0.001)
     with bus.tasks.worker(double, concurrency=2) as worker:
         assert (worker.queue, worker.concurrency, worker.active) == ("tasks", 2, True)
         assert handle.result(PATIENCE) == "aa"
+        assert handle.over
         assert bus.tasks.handle(handle.id).result() == "aa"
         assert bus.tasks.run(4, timeout=PATIENCE) == 8
     assert (worker.active, worker.running, handle.state()) == (False, 0, "done")

@@ -35,6 +35,9 @@ class BlockingHandle(Face[Handle]):
     duplicate = Attribute[bool]()
     """True if a task with the same `dedup` key was submitted before; this is a handle of that one."""
 
+    over = Attribute[bool]()
+    """True once its outcome, or its absence, reached this handle: see `redpoll.bus.Handle.over`."""
+
     progress = Attribute[Any]()
     """The latest progress that reached this handle; None before."""
 
