@@ -221,6 +221,8 @@ class App:
             ConfigError: A value cannot be, or the function has an argument without a default.
         """
         check_times(every, cron, missed)
+        if isinstance(cron, int | float):
+            raise ConfigError("cron", cron, f"must be text; seconds between calls are every={cron:g}")
         require("cron", cron, optional(text))
         if cron is not None:
             next_time(cron, 0.0, zone)
@@ -445,11 +447,14 @@ class App:
 
         Raises:
             UsageError: This thread runs an event loop, which would be blocked.
+            ConfigError: It is not a coroutine.
             DialFailed: The engine was not reached in time.
             Exception: The coroutine raised it.
 
         Ctrl-C cancels the coroutine.
         """
+        if not inspect.iscoroutine(coroutine):
+            raise ConfigError("coroutine", coroutine, "must be a coroutine: call the function, app.wait(f.submit(1))")
         begun: list[bool] = []
 
         def begin(_: Bus) -> Coroutine[Any, Any, T]:

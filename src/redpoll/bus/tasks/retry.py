@@ -37,7 +37,8 @@ class Retry:
     """A policy for tasks whose handler raised. Times are seconds.
 
     The tries are counted in the task itself, so that it does not matter which worker makes the next one. The queue keeps
-    the task meanwhile, not the worker. Attempts (`Task.attempt`) are something else: workers that were lost.
+    the task meanwhile, not the worker. Attempts (`Task.attempt`) are something else: workers that were lost, and time
+    limits that are tried again.
 
     Raises:
         ConfigError: A field has a value that it cannot have; the text names it.
@@ -47,8 +48,8 @@ class Retry:
     """The number of tries after the first one."""
 
     on: type[BaseException] | tuple[type[BaseException], ...] = Exception
-    """The exceptions; all others are the task's outcome at once. With `redpoll.errors.TimeLimit` among them, a time limit
-    is a failed try too."""
+    """The exceptions; all others are the task's outcome at once. With `redpoll.errors.TimeLimit` among them, or a class above
+    it, as `OSError` is, a time limit is a failed try too, and an attempt, of which the queue allows `max_attempts`."""
 
     backoff: float = 1.0
     """The pause before the second try; each one is twice as long as that before it."""
