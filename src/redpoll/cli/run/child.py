@@ -18,7 +18,8 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 from redpoll import run
 from redpoll.bus import Requeue, Task
@@ -33,12 +34,14 @@ __all__ = ["main"]
 
 _log = logging.getLogger("redpoll.app")
 
-#: Seconds between two looks whether the parent is there, while the app is imported.
-_LOOK: Final = 1.0
-
 
 class _Watched(Middleware):
-    """Says what the process does: a line for each task, its last task, and when it has done enough."""
+    """Says what the process does: a line for each task, its last task, and when it has done enough.
+
+    Attributes:
+        open: The number of handlers that run.
+        was_cut: Whether one was stopped, behind the signal to stop.
+    """
 
     def __init__(self, options: Options, status: Status, stop: asyncio.Event) -> None:
         self._options = options
@@ -47,13 +50,8 @@ class _Watched(Middleware):
         self._state = STARTING
         self._running = 0
         self._done = 0
-        self._open = 0
-        self._was_cut = False
-
-    @property
-    def left_work(self) -> bool:
-        """True if a handler was stopped, behind the signal to stop, or still runs."""
-        return self._was_cut or self._open > 0
+        self.open = 0
+        self.was_cut = False
 
     def ready(self) -> None:
         """Say that the process works; it may have done enough already."""
@@ -63,14 +61,14 @@ class _Watched(Middleware):
 
     async def handle(self, work: Work, proceed: Proceed) -> Any:
         """Handle."""
-        self._open += 1
+        self.open += 1
         try:
             return await (proceed(work) if work.task is None else self._handle(work, work.task, proceed))
         except asyncio.CancelledError:
-            self._was_cut |= self._stop.is_set()
+            self.was_cut |= self._stop.is_set()
             raise
         finally:
-            self._open -= 1
+            self.open -= 1
 
     async def _handle(self, work: Work, task: Task, proceed: Proceed) -> Any:
         if self._state == ENDED:
@@ -167,9 +165,8 @@ def _parent() -> int:
     What a handler starts inherits standard input, and would read the parent's "stop" instead of this process.
     """
     parent = os.dup(0)
-    empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)
-    os.close(empty)
+    with Path(os.devnull).open() as empty:
+        os.dup2(empty.fileno(), 0)
     return parent
 
 
@@ -188,11 +185,9 @@ def _leave_with_parent(parent: int, done: threading.Event, grace: float) -> None
     """End the process if its parent has ended, and the grace behind that, before it is done."""
     ended = select.poll()
     ended.register(parent, 0)  # its end alone: what it says is read later
-    while not done.wait(_LOOK):
-        if ended.poll(0):
-            if not done.wait(grace):
-                os._exit(ExitCode.NOT_DELIVERED)
-            return
+    while not done.wait(1):
+        if ended.poll(0) and not done.wait(grace):
+            os._exit(ExitCode.NOT_DELIVERED)
 
 
 async def _work(app: App, options: Options, status: Status, parent: int) -> int:
@@ -257,15 +252,13 @@ async def _finish(app: App, working: Working, watched: _Watched, now: asyncio.Ev
     # Coroutines are cancelled when the time is over; the rest is for them to end, and for the lifespan.
     await asyncio.wait([leaving, urged], timeout=grace + 1, return_when=asyncio.FIRST_COMPLETED)
     urged.cancel()
-    finished = leaving.done()
-    if finished:
+    if finished := leaving.done():
         await leaving
-        finished = time.monotonic() - began < grace or not watched.left_work
+        finished = time.monotonic() - began < grace or not (watched.was_cut or watched.open)
     else:
         leaving.cancel()
         await asyncio.wait([leaving], timeout=1)
-    lost: int = getattr(engine, "unrecorded", 0)
-    if lost:
+    if lost := getattr(engine, "unrecorded", 0):
         _log.warning("outcomes that the hub has not taken within the grace: %d; their tasks go back", lost)
     return finished and not lost
 
@@ -274,12 +267,11 @@ async def _listen(parent: int, stop: asyncio.Event, now: asyncio.Event) -> None:
     """Set the events as the parent says."""
     reader = Worker("redpoll run")
     try:
-        while data := await reader.call(partial(os.read, parent, 64)):
-            stop.set()
-            if b"now" in data:
-                now.set()
-    except OSError:
-        pass
+        with suppress(OSError):
+            while data := await reader.call(partial(os.read, parent, 64)):
+                stop.set()
+                if b"now" in data:
+                    now.set()
     finally:
         stop.set()
         reader.close()
