@@ -45,10 +45,13 @@ def test_too_often(every: float) -> None:
         plan(Desk(), every=every)
 
 
-def test_a_disk_without_room() -> None:
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_a_disk_without_room(waiting: int) -> None:
     """While the disk has no room a time is left out, and nothing is written: behind a restart it is one that was missed."""
-    desk = Desk()
+    desk = Desk(journal=True, max_length=1)
     plan(desk)
+    for _ in range(waiting):
+        desk.submit()
     asked: list[int] = []
 
     def full(size: int) -> bool:
@@ -59,11 +62,12 @@ def test_a_disk_without_room() -> None:
     desk.broker.out.take_writes()
     desk.wait(21)
     assert asked == [1, 1]
-    assert desk.queue.count == 0
+    assert desk.queue.count == waiting
     assert desk.broker.out.take_writes() == []
     desk.broker.schedules.has_room = lambda _: True
     desk.wait(10)
     assert desk.queue.count == 1
+    assert desk.broker.out.take_writes()
 
 
 def test_times_of_cron() -> None:

@@ -162,11 +162,11 @@ class Schedules:
             self.add(schedule)
             return
         queue = self._tasks.queues[schedule.queue]
+        if queue.spec.durable and not self.has_room(schedule.size):
+            # Nor is the next time written: one that is restarted meanwhile takes this one as missed.
+            self._plan_again(schedule, now)
+            return
         if queue.has_room(schedule.size + CHARGE):
-            if queue.spec.durable and not self.has_room(schedule.size):
-                # Nor is the next time written: one that is restarted meanwhile takes this one as missed.
-                self._plan_again(schedule, now)
-                return
             self._tasks.put(queue, schedule.payload, schedule.size, now, self._nobody, None, schedule.options)
         self._plan_again(schedule, now)
         self._write(schedule)

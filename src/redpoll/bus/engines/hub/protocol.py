@@ -85,7 +85,7 @@ VERSION: Final = 1
 PATIENCE: Final = 0.005
 """Seconds that acknowledgements of messages wait for records that are written with them: answers, or the next request.
 
-Those of 64 KiB are written at once, and once 32 of them wait, which is half of the default window.
+Those of more than 64 KiB are written at once, and once 32 of them wait, which is half of the default window.
 """
 ID: Final = 16
 """Bytes of the id of a task."""
