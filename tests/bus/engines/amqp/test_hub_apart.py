@@ -12,8 +12,9 @@ import pytest
 import redpoll
 from redpoll.blocking import connect
 from redpoll.bus import EngineState, QueueSpec, Task
+from redpoll.bus.engines.amqp.engine import AmqpEngine
 from redpoll.bus.engines.hub.tokens import Tokens
-from redpoll.errors import DialFailed, NotAuthorized, TaskCancelled
+from redpoll.errors import DialFailed, NoRoute, NotAuthorized, TaskCancelled
 from tests.bus.engines.amqp.support import PATIENCE, until, within
 from tests.bus.engines.hub.support import running
 from tests.bus.engines.hub.test_recovery import SLOW, start_hub
@@ -106,6 +107,29 @@ async def test_a_queue_that_the_hub_does_not_let_go(rabbitmq: Broker, tmp_path: 
                     await within(refused)
             assert (await ann.queues.inspect("q")).ready == 1
             assert "q" in await ann.queues.names()
+
+
+@pytest.mark.asyncio
+async def test_a_queue_that_rabbitmq_does_not_let_go(rabbitmq: Broker) -> None:
+    """A queue that RabbitMQ does not delete keeps its schedules; once it is gone, they go too."""
+    url = rabbitmq.user("limited", rabbitmq.url)
+    rabbitmq.permit("limited", configure="^(?!q$)")
+    with running() as hub:
+        async with redpoll.connect(rabbitmq.url, results=hub.url) as bus:
+            await bus.queues.declare("q")
+            await bus.tasks.schedule("seldom", 1, queue="q", every=3_600.0)
+            async with redpoll.connect(url, results=hub.url) as limited:
+                with pytest.raises(NotAuthorized, match="access to queue 'q'"):
+                    await within(limited.queues.delete("q"))
+            assert "q" in await bus.queues.names()
+            assert [each.name for each in await bus.engine.schedules()] == ["seldom"]
+            # An operator deletes it.
+            assert isinstance(bus.engine, AmqpEngine)
+            await bus.engine.session.ask("queue.delete", 0, "q", 0)
+            with pytest.raises(NoRoute):
+                await within(bus.queues.delete("q"))
+            assert await bus.engine.schedules() == []
+            assert "q" not in await bus.queues.names()
 
 
 @pytest.mark.asyncio

@@ -109,7 +109,7 @@ class AmqpQueues(AmqpMember):
         self._check()
         if not await self._exists(queue):
             if queue in self.catalogue.specs:
-                await self.catalogue.write("delete", queue, None)
+                await self._forget(queue)
             raise NoRoute(queue)
         spec = self.catalogue.specs.get(queue, QueueSpec(queue))
         if if_unused:
@@ -122,10 +122,17 @@ class AmqpQueues(AmqpMember):
         if self.results is not None:
             # The hub first where it may refuse: RabbitMQ's queue would be gone by then.
             await self.results.check_administer(queue)
-            await self.results.schedules.remove_for(queue)
-        for name in names:
-            await self.session.ask_again("queue.delete", 0, name, 0)
+        try:
+            for name in names:
+                await self.session.ask_again("queue.delete", 0, name, 0)
+        except Rejected as error:
+            raise refusal_of(error, queue) from error
+        await self._forget(queue)
+
+    async def _forget(self, queue: str) -> None:
+        """Remove what belongs to a queue that is gone, its spec last: until then `delete` can be tried again."""
         if self.results is not None:
+            await self.results.schedules.remove_for(queue)
             await self.results.delete(queue)
         await self.catalogue.write("delete", queue, None)
 
