@@ -212,10 +212,11 @@ async def test_19_one_that_is_not_allowed(rabbitmq: Broker) -> None:
         assert {type(each) for each in ends[5:7]} == {NotAuthorized}
         assert not [each for each in ends[7:] if isinstance(each, BaseException)]
         # One that could be sent again is not, or it would be refused without end.
-        again = Sending(EVENTS, "secret.c", Properties(), b"", again=True)
-        engine.publisher.send(again)
-        with pytest.raises(NotAuthorized, match=r"secret\.c"):
-            await within(again)
+        for key in ("secret.c", "secret." + "c" * 240):
+            again = Sending(EVENTS, key, Properties(), b"", again=True)
+            engine.publisher.send(again)
+            with pytest.raises(NotAuthorized, match=r"secret\.c"):
+                await within(again)
         there = await drained(other, "q")
     confirmed = [f"before {each}" for each, end in enumerate(ends[:5]) if isinstance(end, Receipt)]
     assert set(there) >= {*confirmed, *range(20)}

@@ -28,6 +28,8 @@ _TRIES: Final = 45
 #: Seconds between two channels that are opened as the server takes nothing on the last one; and channels at most.
 _STALE: Final = 0.3
 _PARTING: Final = 8
+#: Ends a text that the server has cut to 255 bytes.
+_CUT: Final = "..."
 #: Seconds between two looks whether the server still reads.
 _LOOK: Final = 0.1
 
@@ -332,17 +334,23 @@ class Publisher:
 
     def _settle(self, numbers: list[int], error: Exception) -> None:
         again: dict[Sending, None] = {}
-        refused = False
+        refusals = {number: _refusal(self.unconfirmed[number], error) for number in numbers}
+        refused = [number for number, refusal in refusals.items() if refusal is not None]
+        # Behind the one that it refuses, the server reads nothing on that channel. That is the first of these, as a channel
+        # remembers what is permitted; but the exchange of one that was taken may be deleted behind it, and of a text that
+        # was cut it may be another key.
+        cut = isinstance(error, Rejected) and error.text.endswith(_CUT)
+        sure = cut or (isinstance(error, Rejected) and error.code == 404)
+        unread = refused[-1 if sure else 0] if refused else self._last
         for number in numbers:
             sending = self.unconfirmed.pop(number)
             self._sent_bytes -= len(sending.body)
-            refusal = _refusal(sending, error)
-            if refusal is not None:
-                refused = True
+            refusal = refusals[number]
+            if refusal is not None and (number >= unread or (sending.again and not cut)):
                 sending.end(refusal)
-            elif refused or sending.again:
-                # Behind the first that it refuses, the server reads nothing on that channel.
-                sending.sent = not refused
+            elif sending.again or number > unread:
+                # One that may be repeated may have been sent on a connection before, too.
+                sending.sent = sending.again
                 again[sending] = None
                 self._waiting_bytes += len(sending.body)
             else:
@@ -423,10 +431,25 @@ class Publisher:
 def _refusal(sending: Sending, error: Exception) -> RedpollError | None:
     """Return the error of a message that the server refused as it closed a channel; None if that was another one."""
     # access to exchange 'e' in vhost '/' refused; access to topic 'k' in exchange 'e' in vhost '/' refused
-    if not isinstance(error, Rejected) or f"'{sending.exchange or 'amq.default'}' in vhost" not in error.text:
+    if not isinstance(error, Rejected):
         return None
-    if error.code == 404:
+    exchange = f"exchange '{sending.exchange or 'amq.default'}' in vhost"
+    if error.code == 404 and _names(error.text, "exchange '", exchange):
         return NoRoute(sending.exchange, "declare the exchange")
-    if error.code == 403 and ("access to topic" not in error.text or f"topic '{sending.key}' in" in error.text):
-        return NotAuthorized(error.text)
+    if error.code == 403:
+        topic = "access to topic '" in error.text
+        if _names(
+            error.text, *(("topic '", f"topic '{sending.key}' in {exchange}") if topic else ("exchange '", exchange))
+        ):
+            return NotAuthorized(error.text)
     return None
+
+
+def _names(text: str, begin: str, name: str) -> bool:
+    """Return True if a name that begins so is in a text of the server, as far as that goes: it may have been cut."""
+    if name in text or not text.endswith(_CUT):
+        return name in text
+    # In bytes: it may have been cut within a character.
+    kept = text.removesuffix(_CUT).encode(errors="surrogateescape")
+    _, found, rest = kept.partition(begin.encode())
+    return bool(found) and name.encode().startswith(found + rest)
