@@ -15,11 +15,13 @@ WILDCARDS = frozenset(("0.0.0.0", "::"))  # noqa: S104
 
 
 def address_of(text: str, port: int = 0) -> Address:
-    """Parse "host" or "host:port"; a host alone has the given port.
+    """Parse "host", "host:port", "unix:…" or "inproc:…"; a host alone has the given port.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: It is none of them.
     """
+    if text.startswith(("unix:", "inproc:")):
+        return Address.parse(text)
     is_host = text.endswith("]") or (text.count(":") != 1 and not text.startswith("["))
     return Address.of_host(text, port) if is_host else Address.parse(text)
 

@@ -64,7 +64,8 @@ def test_directories() -> None:
     assert str(directory_at("127.0.0.1:99")) == "127.0.0.1:99"
     assert str(directory_at("::1")) == str(directory_at("[::1]")) == "[::1]:5682"
     assert str(directory_at("[::1]:99")) == "[::1]:99"
-    assert str(directory_at("unix:/run/d")) == "unix:/run/d"
+    assert str(directory_at("unix:/run/d:1")) == "unix:/run/d:1"
+    assert str(directory_at("inproc:d:1]")) == "inproc:d:1]"
     address = Address.parse("h:1")
     assert directory_at(address) is address
 
