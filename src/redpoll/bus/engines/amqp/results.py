@@ -115,7 +115,7 @@ class Results:
             NotAuthorized: It may not.
         """
         with suppress(NoRoute):
-            # What needs the same permission, and changes nothing.
+            # A request with the same permission that changes nothing.
             await self.hub.browse(PREFIX + queue, "dead", 0)
 
     async def delete(self, queue: str) -> None:
