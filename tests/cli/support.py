@@ -39,8 +39,9 @@ PATIENCE = 50.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of the commands: 80 columns, no colours, this source tree."""
-    kept = {name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "GITHUB_ACTIONS"}}
+    """The environment of the commands: 80 columns, no colours, a standard output with a buffer, this source tree."""
+    others = {"FORCE_COLOR", "GITHUB_ACTIONS", "PYTHONUNBUFFERED"}
+    kept = {name: value for name, value in os.environ.items() if name not in others}
     source = str(Path(redpoll.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     return {**kept, "PYTHONPATH": path, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", **more}

@@ -44,18 +44,32 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             # The default during import; from here on each command handles it.
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        app(args=None if arguments is None else list(arguments), prog_name="redpoll")
+        try:
+            app(args=None if arguments is None else list(arguments), prog_name="redpoll")
+        finally:
+            _flush()
     except UsageError as error:
         Output().error(error)
         sys.exit(ExitCode.USAGE)
     except OSError as error:
         if error.errno not in _FULL:
             raise
+        # What is in its buffer would be written once more as the interpreter ends, and fail there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         Output().error(f"cannot write standard output: {error.strerror}")
         sys.exit(ExitCode.NOT_DELIVERED)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     sys.exit(ExitCode.DONE)
+
+
+def _flush() -> None:
+    """Write what is in the buffer of standard output, which a full disk refuses only now."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
 
 
 def _fill_closed_descriptors() -> None:

@@ -65,7 +65,7 @@ for number in range(6):
         if number % 3:
             os._exit(0)
         sys.exit(0)
-    print(os.waitpid(child, 0)[1])
+    print(os.waitpid(child, 0)[1], flush=True)
 stop.set()
 threads[0].join()
 client.put("end").result()
