@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from redpoll.errors import UsageError
 
@@ -65,8 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _flush() -> None:
     """Write what is in the buffer of standard output, which a full disk refuses only now."""
+    out: TextIO | None = sys.stdout  # None where it is closed
     try:
-        sys.stdout.flush()
+        if out is not None:
+            out.flush()
     except OSError as error:
         if error.errno in _FULL:
             raise
