@@ -295,7 +295,7 @@ def nightly(session: nox.Session, part: str) -> None:
         "REDPOLL_TEST_PAIRS": "0",
     }
     all_of_it = [*PARALLEL, f"--hypothesis-seed={seed}", f"--session-timeout={NIGHT}"]
-    # Other people's libraries are in environments of their own: nightly(compat).
+    # Other people's libraries are in environments of their own: nightly(compat), nightly(aiida), nightly(netqueue).
     nightly_of = [*all_of_it, "-m", "nightly and not interop"]
     apart = ("leaks", "promise", "bus/survival", "nq/survival", "bus/engines/amqp")
     name, _, which = part.partition("-")

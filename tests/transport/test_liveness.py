@@ -40,7 +40,7 @@ async def test_a_frozen_peer_is_suspect_and_then_lost() -> None:
             error = await lost.error()
             assert loop.time() - begin >= 0.79
             assert isinstance(error, PeerLost)
-            assert "ping timeout: nothing received for 0." in str(error)
+            assert "ping timeout: nothing received for " in str(error)
             assert len(lost.suspect) == 1
             with pytest.raises(NotConfirmed):
                 await within(future)

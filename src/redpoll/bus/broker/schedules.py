@@ -82,7 +82,8 @@ class Schedules:
         wall: Makes seconds since 1970 of a time of the broker.
 
     Attributes:
-        has_room: Returns True if the owner's disk has room for a task of so many bytes; set by an owner that has one.
+        has_room: Returns True if the owner's disk has room for a task of so many bytes, or for a time (0), which is then
+            taken; set by an owner that has a disk.
     """
 
     def __init__(self, tasks: Tasks, wall: Callable[[float], float]) -> None:
@@ -162,14 +163,13 @@ class Schedules:
             self.add(schedule)
             return
         queue = self._tasks.queues[schedule.queue]
-        if queue.spec.durable and not self.has_room(schedule.size):
-            # Nor is the next time written: one that is restarted meanwhile takes this one as missed.
-            self._plan_again(schedule, now)
-            return
-        if queue.has_room(schedule.size + CHARGE):
+        has_room = queue.has_room(schedule.size + CHARGE)
+        can_write = not queue.spec.durable or self.has_room(schedule.size if has_room else 0)
+        if has_room and can_write:
             self._tasks.put(queue, schedule.payload, schedule.size, now, self._nobody, None, schedule.options)
         self._plan_again(schedule, now)
-        self._write(schedule)
+        if can_write:  # else one that is restarted meanwhile takes this time as missed
+            self._write(schedule)
 
     def _plan_again(self, schedule: Schedule, now: float) -> None:
         """Plan and add one that was planned before; it rests where that fails, as its zone may be unknown here."""

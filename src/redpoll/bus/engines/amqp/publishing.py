@@ -340,8 +340,8 @@ class Publisher:
         # remembers what is permitted; but the exchange of one that was taken may be deleted behind it, and of a text that
         # was cut it may be another key.
         cut = isinstance(error, Rejected) and error.text.endswith(_CUT)
-        sure = cut or (isinstance(error, Rejected) and error.code == 404)
-        unread = refused[-1 if sure else 0] if refused else self._last
+        is_last = cut or (isinstance(error, Rejected) and error.code == 404)
+        unread = refused[-1 if is_last else 0] if refused else self._last
         for number in numbers:
             sending = self.unconfirmed.pop(number)
             self._sent_bytes -= len(sending.body)

@@ -107,6 +107,9 @@ class AmqpQueues(AmqpMember):
         """Delete a queue."""
         check_subject("queue", queue)
         self._check()
+        if self.results is not None:
+            # The hub first where it may refuse: RabbitMQ's queue, or schedules, would be gone by then.
+            await self.results.check_administer(queue)
         if not await self._exists(queue):
             if queue in self.catalogue.specs:
                 await self._forget(queue)
@@ -119,9 +122,6 @@ class AmqpQueues(AmqpMember):
         names = t.levels(spec)
         if spec.durable and spec.dead_letter is None and spec.kind == "task":
             names.append(t.dead_queue(spec))
-        if self.results is not None:
-            # The hub first where it may refuse: RabbitMQ's queue would be gone by then.
-            await self.results.check_administer(queue)
         try:
             for name in names:
                 await self.session.ask_again("queue.delete", 0, name, 0)

@@ -292,6 +292,7 @@ class Foreign:
 
         Raises:
             NoRoute: It reached no queue.
+            NotAuthorized: It is not allowed.
             NotConfirmed: It was sent, and the connection was lost, or the time ended, before the confirmation.
             Expired: It was not sent in time.
             QueueFull: A queue is full and refused it.
