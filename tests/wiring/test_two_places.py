@@ -260,6 +260,26 @@ async def test_a_session_is_resumed_at_one_end_alone(style: Style, monkeypatch: 
 
 
 @pytest.mark.parametrize("style", Style)
+async def test_news_of_a_lost_connection_is_lost(style: Style, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wiring hears with the next link that the other end has lost its connection, where the link took that along before."""
+    async with both(LARGE, SMALL, style=style, resume=30.0) as each:
+        binding = await each.two.bind("E", "Q")
+        (lost,) = each.one._net.connections.values()
+        with monkeypatch.context() as patched:
+            patched.setattr(each.one._net, "submit", lambda *_, **__: None)
+            each.one._net._connection_failed(lost)
+        # Its hello is behind the news, and ahead of the question of whether there is a connection: that is answered by yes.
+        hello = asyncio.create_task(each.two._net.connect(each.to_one.address, 30.0))
+        each.to_one.cut("rst")
+        await hello
+        await until(lambda: any(found.subscriptions for found in each.one._net.connections.values()))
+        await until(lambda: binding.state == "up")
+        await each.exchange.send(b"0")
+        assert await get(each.queue, 1) == [b"0"]
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
 async def test_a_pipe_is_lost_at_the_queues_end_alone(style: Style) -> None:
     """What was sent while only the end of the queue had lost the pipe is missing there, and unconfirmed at the other end."""
     async with both(LARGE, SMALL, style=style) as each:

@@ -493,10 +493,10 @@ class Net:
         if self.connections.get(peer) is not connection:
             return
         self.gone(connection, PeerLost(peer.address, "what was sent to it is lost"), final=False)
+        # Also if it is told now: that may be lost with the link.
+        self._lost.add(peer)
         if is_linked(peer):
             self.submit(peer, WORD, encode({"word": "lost"}), first=True)
-        else:
-            self._lost.add(peer)
 
     def _word(self, connection: NetConnection | None, message: Received[bytes]) -> Any:
         word = decode(message.data)
@@ -512,10 +512,13 @@ class Net:
             if name not in {"lost", "stray", "bye", "unwired"}:
                 message.refuse("say hello first")
             return None
-        connection.confirm()
         if name == "lost":
-            self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
-        elif name == "stray":
+            # One that the other end is not known to have is later than the one that it means.
+            if connection.confirmed:
+                self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
+            return None
+        connection.confirm()
+        if name == "stray":
             number = field(word, "pipe", int)
             for each in connection.same:
                 if number in each.pipes and each.pipes[number].connection is each:
