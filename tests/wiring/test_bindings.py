@@ -13,7 +13,7 @@ from redpoll.testing import FaultProxy
 from redpoll.wiring import Binding, Limits, Style, bindings
 from redpoll.wiring.connection import Connection
 from redpoll.wiring.directory import Directory
-from redpoll.wiring.network import NetConnection
+from redpoll.wiring.network import NetConnection, greet
 from redpoll.wiring.protocol import refusal
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, get, until
@@ -252,6 +252,25 @@ async def test_unbound_while_the_link_is_lost(style: Style, dials: str) -> None:
         await a.create_exchange("F", scope=GLOBAL)
         await b.create_queue("R", scope=GLOBAL)
         await (a if dials == "exchange" else b).bind("F", "R")
+        await until(lambda: not queue.stats.pipes)
+        assert not a._board.ended
+
+
+async def test_unbound_while_the_other_end_is_not_greeted_yet() -> None:
+    """A queue loses its pipe also where the end of that was told over a connection that its wiring did not have yet."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        binding = await a.bind("E", "Q")
+        for connection in [*a._net.connections.values(), *b._net.connections.values()]:
+            connection.give_up(PeerLost(None, "as a test wants it"))
+        # The answer to its hello is on its way.
+        await greet(b._net.node, a.address, b._board.run, None, PATIENCE)
+        await binding.unbind()
+        assert a._net.connections
+        await a.create_exchange("F", scope=GLOBAL)
+        await b.create_queue("R", scope=GLOBAL)
+        await b.bind("F", "R")
         await until(lambda: not queue.stats.pipes)
         assert not a._board.ended
 

@@ -596,6 +596,24 @@ async def test_ends_while_it_is_opened_again(ends: str) -> None:
         assert not exchange.pipes
 
 
+@pytest.mark.parametrize("back", ["", "1", "2"])
+async def test_the_end_of_a_pipe_is_kept_for_its_run(back: str) -> None:
+    """The end of a lost pipe is told the run that had it, and forgotten with another run of its wiring."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        subscription = Subscription(exchange, "Q")
+        first = far(wiring)
+        await attach(subscription, first, None)
+        first.lose(PeerLost(None, ""), final=not back)
+        leave(subscription)
+        assert len(wiring._board.ended) == bool(back)
+        if back:
+            again = far(wiring, back.encode())
+            again.tell_ended()
+            assert getattr(again, "words", []) == [{"word": "end", "pipe": 1}] * (back == "1")
+        assert not wiring._board.ended
+
+
 async def test_another_queue_opens_a_lost_pipe() -> None:
     """Messages that wait in a lost pipe are for the queues that had it, and not for one that is bound after them."""
     async with Wiring() as wiring:

@@ -258,6 +258,8 @@ class Connection(ABC):
         identity: The identity of the other end, 16 bytes.
         run: The random id of the other end's run.
         up: True while the other end is there.
+        final: True if the other end closed for good.
+        confirmed: True once the other end is known to have it: before that it may wait for the answer to its hello.
         pipes: Pipes to the other end, by number.
         incoming: The receivers of pipes from the other end, by number.
         subscriptions: Those of queues that the other end requested, by exchange and queue.
@@ -268,6 +270,7 @@ class Connection(ABC):
         self.identity = identity
         self.run = run
         self.up = True
+        self.final = False
         self.pipes: dict[int, Pipe] = {}
         self.incoming: dict[int, Receiver] = {}
         #: Pipes by the keys of their subscriptions.
@@ -287,6 +290,7 @@ class Connection(ABC):
 
     # Differences
 
+    confirmed = True
     #: True if the other end sees names of this process; True if it sees all names.
     sees_process = False
     sees_all = False
@@ -400,22 +404,22 @@ class Connection(ABC):
             self.call_writable()
 
     def end(self, pipe: Pipe) -> None:
-        """Close a pipe; an other end that is lost is told when it is back."""
+        """Close a pipe; an other end that is lost, or may not have the connection yet, is told when it has one."""
         self.forget(pipe)
         up = next((each for each in self.same if each.up), None)
         if up is not None:
             up.tell({"word": "end", "pipe": pipe.number})
-        else:
+        if not self.final and (up is None or not up.confirmed):
             self.board.ended.append((self.identity, self.run, pipe.number))
 
     def tell_ended(self) -> None:
-        """Tell the other end, which is back, of pipes that were closed while it was lost."""
+        """Tell the other end, which is back, of pipes that were closed while it was lost; forget those of its former runs."""
         ended, self.board.ended = self.board.ended, deque(maxlen=MAX_ENDED)
         for identity, run, number in ended:
-            if (identity, run) == (self.identity, self.run):
-                self.tell({"word": "end", "pipe": number})
-            else:
+            if identity != self.identity:
                 self.board.ended.append((identity, run, number))
+            elif run == self.run:
+                self.tell({"word": "end", "pipe": number})
 
     def forget(self, pipe: Pipe) -> None:
         """Forget a pipe."""
@@ -468,6 +472,7 @@ class Connection(ABC):
         if not self.up:
             return
         self.up = False
+        self.final = final
         self._waiting_writable.clear()
         same = self.board.connections.get((self.identity, self.run), [])
         if self in same:

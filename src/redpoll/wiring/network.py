@@ -143,7 +143,6 @@ class NetConnection(Connection):
         self.peer = peer
         #: Host of its links; kept when they are lost.
         self.host = host_of(peer)
-        #: True once the other end is known to have had it: before that it may wait for the answer to its hello.
         self.confirmed = False
         #: Numbers of unknown pipes that the other end was told of.
         self.strays: set[int] = set()
