@@ -203,9 +203,13 @@ class BoundVerb(Generic[P, T]):
             UsageError: This is the thread of the event loop.
         """
         home = self._face._home
-        handover = handover_to_wait(home)
         it = self._verb
-        result: T = handover.wait_for(
+        result: T
+        if it.known is not None and it.known(self._face._target):
+            result = it.at_once(self._face, *args, **kwargs)
+            return result
+        handover = handover_to_wait(home)
+        result = handover.wait_for(
             _Call(home, handover, it.undo), None, _perform, it.of(self._face), args, kwargs, it.wrap_for(home)
         )
         return result
@@ -229,11 +233,16 @@ class Verb(Generic[P, T]):
     """A method of a `Face` that calls a coroutine method: see `verb`."""
 
     def __init__(
-        self, method: Callable[..., Any], wrap: Callable[[Any, Any], Any] | None, undo: Callable[[Any], object] | None
+        self,
+        method: Callable[..., Any],
+        wrap: Callable[[Any, Any], Any] | None,
+        undo: Callable[[Any], object] | None,
+        known: Callable[[Any], bool] | None,
     ) -> None:
         self.__doc__ = method.__doc__
         self.__name__ = method.__name__
         self.undo = undo
+        self.known = known
         self._wrap = wrap
 
     @overload
@@ -250,6 +259,17 @@ class Verb(Generic[P, T]):
         """The method of the object on the loop."""
         method: Callable[..., Any] = getattr(face._target, self.__name__)
         return method
+
+    def at_once(self, face: Face[Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the method where it waits for nothing: no loop is needed, and there may be none any more."""
+        coroutine = _perform(self.of(face), args, kwargs, self.wrap_for(face._home))
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            return end.value
+        finally:
+            coroutine.close()
+        raise UsageError(f"{self.__name__} waits for the event loop")
 
     def wrap_for(self, home: OnLoopThread) -> Callable[[Any], Any] | None:
         """Return the function that converts results for threads, or None."""
@@ -268,6 +288,7 @@ def verb(
     /,
     *,
     undo: Callable[[T], object] | None = None,
+    known: Callable[[Any], bool] | None = None,
 ) -> Verb[P, T]: ...
 
 
@@ -277,6 +298,7 @@ def verb(
     /,
     *,
     undo: Callable[[Any], object] | None = None,
+    known: Callable[[Any], bool] | None = None,
 ) -> Verb[Any, Any]:
     """Make a method for threads of a coroutine method, with its name and signature.
 
@@ -284,8 +306,9 @@ def verb(
         method: The function of the class on the loop.
         wrap: Called on the loop: converts the home and the result into the value for threads.
         undo: Called on the loop with a result that was not delivered: the thread was interrupted, or the future cancelled.
+        known: Returns True of an object whose method waits for nothing any more; it is called in the caller's thread then.
     """
-    return Verb(method, wrap, undo)
+    return Verb(method, wrap, undo, known)
 
 
 class _Maker(Generic[P, T]):

@@ -14,7 +14,16 @@ import pytest
 from redpoll.blocking import connect
 from redpoll.bus import Requeue, Task
 from redpoll.bus.threads import BlockingBus, BlockingClaim, resident
-from redpoll.errors import Closed, ConfigError, EncodeError, NoRoute, QueueEmpty, TaskCancelled, UsageError
+from redpoll.errors import (
+    Closed,
+    ConfigError,
+    EncodeError,
+    NoRoute,
+    QueueEmpty,
+    RemoteError,
+    TaskCancelled,
+    UsageError,
+)
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
 from tests.bus.threads.support import double, opens, taken
 
@@ -146,6 +155,24 @@ def test_a_nested_future_is_a_handle(bus: BlockingBus) -> None:
         nested = bus.tasks.submit(1).result(PATIENCE, flat=False)
         future.set_result(4)
         assert nested.result(PATIENCE) == 4
+
+
+def test_what_came_is_read_without_the_bus() -> None:
+    """A result that reached its handle is read once the bus is closed, as is an error; one that did not come is not."""
+    with connect("memory://") as bus:
+        with bus.tasks.worker(double):
+            done, failed = bus.tasks.submit(2), bus.tasks.submit(None)
+            assert done.result() == 4
+            with pytest.raises(RemoteError):
+                failed.result()
+        waiting = bus.tasks.submit(3)
+    assert (done.result(timeout=5), done.over) == (4, True)
+    with pytest.raises(RemoteError, match="NoneType"):
+        failed.result()
+    with pytest.raises(ConfigError, match="timeout"):
+        done.result(timeout=-1)
+    with pytest.raises(Closed):
+        waiting.result(timeout=5)
 
 
 def test_cancelling(bus: BlockingBus) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
 import pytest
 
-from benchmarks.rabbitmq import RabbitMQ
+from benchmarks.rabbitmq import RabbitMQ, Server
+from redpoll.bus.engines.hub.opening import open_store
 from redpoll.testing.conformance import Setting, behaviours, observe, table
 from redpoll.testing.conformance.__main__ import main
 from tests.bus.engines.hub.support import running
+from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent.parent
 PAGE = ROOT / "docs" / "reference" / "conformance.md"
@@ -27,6 +32,21 @@ HUB_COLUMNS: dict[str, Literal["async", "blocking"]] = {"`redpoll://`": "async",
 AMQP_COLUMNS: dict[str, Literal["async", "blocking"]] = {"`amqp://`": "async", "`amqp://`, threads": "blocking"}
 WITH_HUB = "`amqp://`, `results=`"
 _BEGIN, _END = "<!-- the table -->\n", "<!-- its end -->\n"
+
+
+Again = Callable[[], Awaitable[object]]
+"""Restarts a server."""
+
+
+@dataclass(frozen=True)
+class Restarting(Setting):
+    """A setting with a server that restarts."""
+
+    again: Again = NotImplemented
+
+    async def restart(self) -> None:
+        """Restart it."""
+        await self.again()
 
 
 def page(seen: Mapping[str, Mapping[str, str]]) -> str:
@@ -66,10 +86,24 @@ def test_the_command_says_whether_all_holds(
     assert "usage" in capsys.readouterr().err
 
 
+async def restart(server: Server) -> None:
+    """Kill a server of RabbitMQ, start it again, and wait until it serves."""
+    server.kill()
+    server.start()
+    await asyncio.to_thread(server.wait_ready)
+
+
 if __name__ == "__main__":
     logging.basicConfig()
-    with running() as hub, TemporaryDirectory() as folder, RabbitMQ(Path(folder)) as rabbitmq:
-        settings = COLUMNS | {title: Setting(hub.url, face=face) for title, face in HUB_COLUMNS.items()}
-        settings |= {title: Setting(rabbitmq.url, face=face, patience=20.0) for title, face in AMQP_COLUMNS.items()}
-        settings[WITH_HUB] = Setting(rabbitmq.url, {"results": hub.url}, patience=20.0)
+    with (
+        TemporaryDirectory() as folder,
+        running(open_store(f"{folder}/hub"), port=free_port()) as hub,
+        RabbitMQ(Path(folder), port=free_port) as rabbitmq,
+    ):
+        again = partial(asyncio.to_thread, hub.restart, partial(open_store, f"{folder}/hub"))
+        settings = COLUMNS | {title: Restarting(hub.url, face=face, again=again) for title, face in HUB_COLUMNS.items()}
+        again = partial(restart, rabbitmq.servers[0])
+        for title, face in AMQP_COLUMNS.items():
+            settings[title] = Restarting(rabbitmq.url, face=face, patience=20.0, again=again)
+        settings[WITH_HUB] = Restarting(rabbitmq.url, {"results": hub.url}, patience=20.0, again=again)
         PAGE.write_text(page({title: observe(setting) for title, setting in settings.items()}))

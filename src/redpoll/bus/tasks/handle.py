@@ -302,7 +302,7 @@ class Handle(Generic[ResultT]):
             late = True
             watch.wake()
 
-        timer = None if timeout is None else clock.call_at(clock.time() + timeout, expire)
+        timer = None if timeout is None or watch.over else clock.call_at(clock.time() + timeout, expire)
         try:
             while not watch.over and (flat or watch.nested <= self._level):
                 if late:

@@ -41,7 +41,11 @@ class BlockingHandle(Face[Handle]):
     progress = Attribute[Any]()
     """The latest progress that reached this handle; None before."""
 
-    result = verb(Handle.result, lambda home, result: _handle(home, result) if isinstance(result, Handle) else result)
+    result = verb(
+        Handle.result,
+        lambda home, result: _handle(home, result) if isinstance(result, Handle) else result,
+        known=lambda handle: handle.over,
+    )
     state = verb(Handle.state)
     cancel = verb(Handle.cancel)
 

@@ -125,7 +125,7 @@ _payloads: Final = Payloads()
 class Setting:
     """The way in which the suite reaches an engine.
 
-    Subclass it where killing a worker takes more than ``engine.abort()``.
+    Subclass it where killing a worker takes more than ``engine.abort()``, and where the engine has a server to restart.
     """
 
     url: str
@@ -154,6 +154,19 @@ class Setting:
     def clock(self) -> VirtualTime | None:
         """The virtual time of a place, where the engine takes one."""
         return VirtualTime() if self.url == "memory://" else None
+
+    async def restart(self) -> None:
+        """Kill or stop the engine's server, start it again, and wait until it serves.
+
+        Raises:
+            NotCovered: There is none, or the suite does not know how. A subclass may.
+        """
+        known = (
+            "memory:// has no server"
+            if self.url == "memory://"
+            else "the suite does not know how to restart the server"
+        )
+        raise NotCovered(known)
 
     async def kill(self, bus: Bus) -> None:
         """End a bus as if its process had been killed.

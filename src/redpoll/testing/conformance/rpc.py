@@ -30,7 +30,7 @@ from redpoll.errors import (
     UsageError,
 )
 from redpoll.testing.conformance.faces import Signal
-from redpoll.testing.conformance.frame import Place, behaviour, fails
+from redpoll.testing.conformance.frame import NotCovered, Place, behaviour, fails
 
 __all__: list[str] = []
 
@@ -378,6 +378,12 @@ async def metrics(place: Place) -> None:
 
 
 # -- the semantics of oslo.messaging's unit tests, and ours
+
+
+@behaviour("O-23")
+async def failover(_: Place) -> None:
+    """A call outlives the death of the server of a cluster that carries it, and so do later ones, server by server."""
+    raise NotCovered("a cluster is the server's, not the engine's")
 
 
 @behaviour("R-01")

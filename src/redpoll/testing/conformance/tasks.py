@@ -23,7 +23,7 @@ from redpoll.errors import (
     TimeLimit,
     UsageError,
 )
-from redpoll.testing.conformance.frame import Place, attempt, behaviour, fails
+from redpoll.testing.conformance.frame import NotCovered, Place, attempt, behaviour, fails
 
 __all__: list[str] = []
 
@@ -144,6 +144,24 @@ async def worker_gone(place: Place) -> None:
     waiting.cancel()
 
 
+@behaviour("K-13")
+async def not_begun(place: Place) -> None:
+    """Closing what was not begun, or is closed, is no error, and ends nothing else of its name."""
+    queue, (bus,) = await _open(place)
+    topic = place.name("topic")
+    others: list[Any] = [
+        bus.tasks.worker(_twice, queue),
+        bus.rpc.serve(topic, _twice),
+        bus.broadcast.subscribe(print, subject=topic),
+        bus.notifications.listen(print, topics=[topic]),
+    ]
+    async with bus.tasks.worker(_twice, queue) as worker:
+        for each in others:
+            await each.close()
+        assert await bus.tasks.run("x", queue) == "xx"
+    await worker.close()
+
+
 @behaviour("K-23", "progress")
 async def own_queue(place: Place) -> None:
     """A queue with a name of its own works from end to end, also with a handler that returns a future."""
@@ -260,11 +278,46 @@ async def told_of_close(place: Place) -> None:
     assert seen == [EngineState.CLOSED]
 
 
+@behaviour("K-32")
+async def notebook(place: Place) -> None:
+    """Where an event loop runs a bus can be used; it can be closed twice, and a result that came is readable after that."""
+    queue, (bus,) = await _open(place)
+    async with bus.tasks.worker(_twice, queue):
+        handle = await bus.tasks.submit("x", queue)
+        assert await handle.result() == "xx"
+        if place.setting.face == "blocking":
+            # On this thread, which runs the loop of this behaviour, and is blocked meanwhile.
+            face: Any = bus
+            assert face._target.tasks.run("y", queue) == "yy"
+    await bus.close()
+    await bus.close()
+    assert await handle.result(timeout=5) == "xx"
+
+
 @behaviour("K-33")
 async def what_it_is(place: Place) -> None:
     """A bus states its engine and the capabilities of that."""
     bus = await place.open()
     assert place.setting.url.startswith(bus.capabilities.engine)
+
+
+@behaviour("K-35")
+async def forgotten_by_a_coroutine(place: Place) -> None:
+    """The claim of a coroutine that ended without an outcome is available again."""
+    place.only_async("coroutines")
+    queue, (sender, receiver) = await _open(place, 2)
+    handle = await sender.tasks.submit(1, queue)
+
+    async def take() -> str:
+        claim = await receiver.tasks.next(queue)
+        await _empty(sender, queue)
+        return claim.id
+
+    assert await take() == handle.id
+    gc.collect()
+    async with receiver.tasks.next(queue, 5) as task:
+        task.set_result(2)
+    assert await handle.result() == 2
 
 
 @behaviour("K-36")
@@ -274,6 +327,12 @@ async def no_queue(place: Place) -> None:
     await fails(bus.tasks.submit(1, queue, declare=False), NoRoute)
     await fails(bus.tasks.next(queue, 0, declare=False).__aenter__(), NoRoute)
     await fails(bus.tasks.worker(_twice, queue, declare=False).__aenter__(), NoRoute)
+
+
+@behaviour("K-37")
+async def captured(_: Place) -> None:
+    """An exception that is captured in a block becomes that of a future, as the same object."""
+    raise NotCovered("a helper for kiwiPy's futures, which no engine sees")
 
 
 @behaviour("KX-01")
@@ -288,6 +347,24 @@ async def killed(place: Place) -> None:
         await place.wait(2)
         assert [await each.result() for each in handles] == [0, 2, 4, 6]
     await worker.close()
+
+
+@behaviour("KX-02")
+async def restarted(place: Place) -> None:
+    """Tasks that wait outlive a restart of the engine's server, and each is done once."""
+    queue, (sender,) = await _open(place)
+    seen: list[int] = []
+
+    async def handler(task: Task) -> None:
+        seen.append(task.data)
+
+    await sender.tasks.submit_many(range(5), queue, no_reply=True)
+    await place.setting.restart()
+    receiver = await place.open()
+    async with receiver.tasks.worker(handler, queue):
+        await place.until(lambda: len(seen) >= 5)
+        await place.calm()
+    assert sorted(seen) == list(range(5))
 
 
 @behaviour("KX-03")
@@ -364,6 +441,21 @@ async def own_pool(place: Place) -> None:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         async with receiver.tasks.worker(lambda task: pool.submit(pow, 2, task.data), queue):
             assert await sender.tasks.run(5, queue) == 32
+
+
+@behaviour("KX-09")
+async def mandatory(place: Place) -> None:
+    """A call needs a server, and a task its queue, or it is no route; a broadcast needs nobody."""
+    queue, (bus,) = await _open(place)
+    await fails(bus.rpc.call(place.name("nobody"), None, 1), NoRoute)
+    await fails(bus.tasks.submit(1, queue, declare=False), NoRoute)
+    await bus.broadcast.send(1, subject=place.name("nobody"))
+
+
+@behaviour("KX-10")
+async def fast(_: Place) -> None:
+    """Hundreds to thousands of messages a second."""
+    raise NotCovered("a speed, which benchmarks measure")
 
 
 @behaviour("T-01", "results")

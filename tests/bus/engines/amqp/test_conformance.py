@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from redpoll.testing import conformance
 from tests.bus.engines.hub.support import running
 from tests.rabbitmq import Broker
-from tests.testing.conformance.test_table import AMQP_COLUMNS, WITH_HUB, on_page
+from tests.testing.conformance.test_table import AMQP_COLUMNS, WITH_HUB, Restarting, on_page, restart
 
 pytestmark = pytest.mark.broker
 
@@ -32,7 +34,8 @@ def cases() -> list[object]:
 @pytest.mark.parametrize(("behaviour", "title"), cases())
 def test_behaviours(behaviour: conformance.Behaviour, title: str, rabbitmq: Broker) -> None:
     """What each engine does, RabbitMQ does as the page of conformance says, for asyncio and for threads."""
-    setting = conformance.Setting(rabbitmq.url, face=AMQP_COLUMNS[title], patience=20.0)
+    again = partial(restart, rabbitmq.server)
+    setting = Restarting(rabbitmq.url, face=AMQP_COLUMNS[title], patience=20.0, again=again)
     assert conformance.observe(setting, [behaviour])[behaviour.id] == on_page()[title][behaviour.id]
 
 
@@ -53,5 +56,6 @@ OTHERWISE = {
 def test_behaviours_with_a_hub(behaviour: conformance.Behaviour, rabbitmq: Broker) -> None:
     """What each engine does, RabbitMQ with a hub beside it does as the page of conformance says."""
     with running() as hub:
-        setting = conformance.Setting(rabbitmq.url, {"results": hub.url}, patience=20.0)
+        again = partial(restart, rabbitmq.server)
+        setting = Restarting(rabbitmq.url, {"results": hub.url}, patience=20.0, again=again)
         assert conformance.observe(setting, [behaviour])[behaviour.id] == on_page()[WITH_HUB][behaviour.id]

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from redpoll import Config
@@ -40,6 +41,9 @@ class Running:
         self._limits = limits
         self._config = Config(port=port, serializer="raw")
         self._options = options
+        self._run()
+
+    def _run(self) -> None:
         self._began = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
@@ -66,6 +70,13 @@ class Running:
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function on its loop."""
         self._loop.call_soon_threadsafe(function, *arguments)
+
+    def restart(self, store: Callable[[], Store]) -> None:
+        """End it, open its store again, and run it at the same port."""
+        port = self.hub.address.port
+        self.stop()
+        self._store, self._config = store(), replace(self._config, port=port)
+        self._run()
 
     def stop(self) -> None:
         """End it, as SIGTERM does."""
