@@ -14,7 +14,7 @@ from redpoll.bus.envelope import Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.notifications.notifications import Notifications
 from redpoll.bus.notifications.notifier import Notifier
-from redpoll.bus.notifications.records import NotificationOptions
+from redpoll.bus.notifications.records import QUEUES, NotificationOptions
 from redpoll.bus.records import Capabilities, QueueInfo, QueueSpec, TaskInfo
 from redpoll.bus.rpc.rpc import Rpc, RpcOptions
 from redpoll.bus.state import EngineState, Status
@@ -39,54 +39,64 @@ _ANSWER: Final = 5.0
 class Queues:
     """The queues of a bus, to look at and to repair: ``bus.queues``.
 
+    Those of notifications (``notifications:…``) are at the engine of notifications, where that is another one.
+
     Args:
         engine: Their engine.
+        others: That of notifications; None is the same.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, others: Engine | None = None) -> None:
         self._engine = engine
+        self._others = engine if others is None else others
+
+    def _of(self, queue: str) -> Engine:
+        """Return the engine of a queue."""
+        return self._others if str(queue).startswith(QUEUES) else self._engine
 
     async def declare(self, spec: QueueSpec | str, *, update: bool = False) -> None:
         """Make sure that a queue is there. See `Engine.declare`; a name stands for the defaults."""
-        await self._engine.declare(spec if isinstance(spec, QueueSpec) else QueueSpec(spec), update=update)
+        found = spec if isinstance(spec, QueueSpec) else QueueSpec(spec)
+        await self._of(found.name).declare(found, update=update)
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:
         """Delete a queue with all that is in it, and its schedules. See `Engine.delete`."""
-        await self._engine.delete(queue, if_unused=if_unused)
+        await self._of(queue).delete(queue, if_unused=if_unused)
 
     async def names(self) -> list[str]:
         """The names of all queues."""
-        return await self._engine.queues()
+        engines = [self._engine] if self._others is self._engine else [self._engine, self._others]
+        return [name for engine in engines for name in await engine.queues() if self._of(name) is engine]
 
     async def inspect(self, queue: str) -> QueueInfo:
         """Return the contents and counters of a queue. See `Engine.inspect`."""
-        return await self._engine.inspect(queue)
+        return await self._of(queue).inspect(queue)
 
     async def browse(
         self, queue: str, state: Literal["ready", "delayed", "taken", "dead"] = "ready", limit: int = 100
     ) -> list[TaskInfo]:
         """Look at tasks. See `Engine.browse`."""
-        return await self._engine.browse(queue, state, limit)
+        return await self._of(queue).browse(queue, state, limit)
 
     async def purge(self, queue: str, state: Literal["ready", "dead"] = "ready") -> int:
         """Remove the tasks that wait, or the dead letters. See `Engine.purge`."""
-        return await self._engine.purge(queue, state)
+        return await self._of(queue).purge(queue, state)
 
     async def move(self, source: str, target: str, limit: int | None = None) -> int:
         """Move ready tasks to another queue. See `Engine.move`."""
-        return await self._engine.move(source, target, limit)
+        return await self._of(source).move(source, target, limit)
 
     async def pause(self, queue: str) -> None:
         """Hand nothing out."""
-        await self._engine.pause(queue)
+        await self._of(queue).pause(queue)
 
     async def resume(self, queue: str) -> None:
         """Hand out again."""
-        await self._engine.pause(queue, False)
+        await self._of(queue).pause(queue, False)
 
     async def redrive(self, queue: str, tasks: Iterable[str] | None = None) -> list[str]:
         """Put dead letters back into their queue. See `Engine.redrive`."""
-        return await self._engine.redrive(queue, tasks)
+        return await self._of(queue).redrive(queue, tasks)
 
 
 class Bus:
@@ -126,7 +136,7 @@ class Bus:
         self.engine = engine
         self.engines: tuple[Engine, ...] = (engine,) if others is None else (engine, others)
         self.payloads = payloads
-        self.queues = Queues(engine)
+        self.queues = Queues(engine, others)
         self.rpc = Rpc(engine, payloads, RpcOptions() if rpc is None else rpc)
         self.broadcast = Broadcasts(engine, payloads)
         if isinstance(exceptions, str | type):

@@ -10,7 +10,7 @@ import pytest
 import redpoll
 from redpoll.bus import use_headers
 from redpoll.bus.notifications import PRIORITIES, Notification, NotificationOptions
-from redpoll.errors import ConfigError, SpecConflict
+from redpoll.errors import ConfigError, NoRoute, SpecConflict
 from redpoll.testing import VirtualTime
 from tests.bus.patterns import bus_in_virtual_time, until
 
@@ -159,7 +159,7 @@ async def test_only_named_headers_travel_along() -> None:
 
 
 async def test_another_engine_can_have_them() -> None:
-    """Notifications may go through another engine than all else; the bus opens and closes both."""
+    """Notifications may go through another engine than all else; the bus opens and closes both, and has queues of both."""
     seen = Seen()
     clock = VirtualTime()
     for apart in ("memory://apart", NotificationOptions(url="memory://apart")):
@@ -171,7 +171,25 @@ async def test_another_engine_can_have_them() -> None:
             async with other.notifications.listen(seen):
                 await bus.notifier("p").info("e", 1)
                 await until(lambda: seen.all)
-            assert await bus.queues.names() == []
+            assert await bus.queues.names() == await other.queues.names()
+            assert await bus.engine.queues() == []
+            await bus.queues.declare("night")
+            await other.queues.declare("elsewhere")
+            assert "night" in await bus.queues.names()
+            assert "elsewhere" not in await bus.queues.names()
+            name = "notifications:notifications.info"
+            await bus.notifier("p").info("e", 2)
+            found = await bus.queues.inspect(name)
+            assert (found.ready, found.submitted) == (1, 2)
+            await bus.queues.pause(name)
+            assert (await other.queues.inspect(name)).paused
+            await bus.queues.resume(name)
+            assert [len(await bus.queues.browse(name)), await bus.queues.purge(name)] == [1, 1]
+            await bus.queues.delete(name)
+            with pytest.raises(NoRoute):
+                await other.queues.inspect(name)
+            with pytest.raises(NoRoute):
+                await bus.queues.inspect("elsewhere")
             assert await bus.healthy()
         assert not await bus.healthy()
     with pytest.raises(ConfigError, match="no such engine"):

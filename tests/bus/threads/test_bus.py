@@ -64,6 +64,27 @@ def test_queues() -> None:
         assert bus.queues.names() == []
 
 
+def test_the_engine_is_asked() -> None:
+    """The engine says what no pattern does: schedules, the record of a task, and everything that happens in its queues."""
+    seen: list[tuple[str, str]] = []
+    with connect("memory://") as bus:
+        end = bus.engine.observe(lambda what, queue, *_: seen.append((what, queue)))
+        bus.tasks.schedule("sweep", 1, "night", every=60)
+        task = bus.tasks.submit(2, "night")
+        until(lambda: ("submitted", "night") in seen, "the observer")
+        end()
+        count = len(seen)
+        bus.tasks.submit(3, "night")
+        assert [each.name for each in bus.engine.schedules()] == ["sweep"]
+        assert (bus.engine.lookup(task.id).state, bus.engine.lookup.future(task.id).result().queue) == (
+            "ready",
+            "night",
+        )
+        with pytest.raises(ConfigError, match="callback"):
+            bus.engine.observe(None)  # type: ignore[arg-type]
+    assert len(seen) == count
+
+
 def test_verbs_say_what_they_are() -> None:
     """A verb has the signature and the docstring of the one on the loop, and a name."""
     with connect("memory://") as bus:

@@ -17,6 +17,7 @@ from redpoll.errors import BadPayload, ConfigError
 
 __all__ = [
     "PRIORITIES",
+    "QUEUES",
     "Notification",
     "NotificationFilter",
     "NotificationOptions",
@@ -37,6 +38,9 @@ Priority = Literal["debug", "audit", "info", "warn", "error", "critical", "sampl
 
 PRIORITIES: Final[tuple[Priority, ...]] = ("debug", "audit", "info", "warn", "error", "critical", "sample")
 """The priorities of notifications; each has a queue of its own, and none comes before another."""
+
+QUEUES: Final = "notifications:"
+"""The beginning of the names of their queues."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 #: Smaller payloads are not compressed.
@@ -263,7 +267,7 @@ def subject_name(topic: str, priority: str) -> str:
 def queue_spec(options: NotificationOptions, topic: str, priority: str, pool: str | None = None) -> QueueSpec:
     """Return the queue of the listeners of a pool; None is the group of all listeners without a pool."""
     return QueueSpec(
-        f"notifications:{topic}.{priority}" + (f".@{pool}" if pool else ""),
+        f"{QUEUES}{topic}.{priority}" + (f".@{pool}" if pool else ""),
         kind="events",
         durable=options.durable,
         max_bytes=options.max_bytes,

@@ -1,6 +1,6 @@
 """The bus for code without asyncio; `redpoll.blocking.connect` makes one."""
 
-from redpoll.bus.threads.bus import BlockingBus, BlockingQueues, BlockingStatus
+from redpoll.bus.threads.bus import BlockingBus, BlockingEngine, BlockingQueues, BlockingStatus
 from redpoll.bus.threads.messages import (
     BlockingBroadcasts,
     BlockingClient,
@@ -27,6 +27,7 @@ __all__ = [
     "BlockingChain",
     "BlockingClaim",
     "BlockingClient",
+    "BlockingEngine",
     "BlockingGroup",
     "BlockingHandle",
     "BlockingListener",

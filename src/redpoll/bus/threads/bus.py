@@ -8,11 +8,13 @@ functions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from redpoll.blocking.verbs import Attribute, Face, verb, wait
+from redpoll.blocking.verbs import Attribute, Face, call, verb, wait
 from redpoll.bus.bus import Bus, Queues, connect
+from redpoll.bus.engine import Engine, Observer
 from redpoll.bus.records import Capabilities
 from redpoll.bus.state import EngineState, Status
 from redpoll.bus.threads.messages import BlockingBroadcasts, BlockingNotifications, BlockingNotifier, BlockingRpc
@@ -23,7 +25,7 @@ from redpoll.errors import Closed
 if TYPE_CHECKING:
     from redpoll.bus.threads.foreign import BlockingForeign
 
-__all__ = ["BlockingBus", "BlockingQueues", "BlockingStatus"]
+__all__ = ["BlockingBus", "BlockingEngine", "BlockingQueues", "BlockingStatus"]
 
 
 class BlockingQueues(Face[Queues]):
@@ -39,6 +41,24 @@ class BlockingQueues(Face[Queues]):
     pause = verb(Queues.pause)
     resume = verb(Queues.resume)
     redrive = verb(Queues.redrive)
+
+
+class BlockingEngine(Face[Engine]):
+    """The engine, for operations that no pattern covers: see `redpoll.bus.Engine`, whose other methods are for its loop."""
+
+    _home: BusResident
+
+    lookup = verb(Engine.lookup)
+    schedules = verb(Engine.schedules)
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Call a plain function with everything that happens in its queues, in a thread of the bus. See `Engine.observe`.
+
+        Returns:
+            A function that ends this.
+        """
+        end = call(self._home, self._target.observe, self._home.soon(observer, "an observer of the engine"))
+        return partial(call, self._home, end)
 
 
 class BlockingStatus(Face[Status]):
@@ -78,6 +98,7 @@ class BlockingBus:
         bus: The bus on the loop.
 
     Attributes:
+        engine: The engine, for operations that no pattern covers.
         queues: To look at queues and to repair them.
         rpc: To call and to serve.
         broadcast: To send broadcasts and to receive them.
@@ -88,6 +109,7 @@ class BlockingBus:
 
     def __init__(self, bus: Bus) -> None:
         self._home = home = BusResident(bus)
+        self.engine = BlockingEngine(home, bus.engine)
         self.queues = BlockingQueues(home, bus.queues)
         self.rpc = BlockingRpc(home, bus.rpc)
         self.broadcast = BlockingBroadcasts(home, bus.broadcast)
