@@ -17,7 +17,6 @@ from tests.bus.engines.hub.support import Running, running
 from tests.ports import free_port
 from tests.testing.conformance.test_table import HUB_COLUMNS, Restarting, on_page
 
-
 #: The behaviour that restarts the hub, for which it has one of its own.
 RESTARTS = "KX-02"
 
