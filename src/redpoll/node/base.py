@@ -124,10 +124,10 @@ class NodeBase:
             if port is None:
                 port = 0 if self._handler is None else DEFAULT_PORT
             listener = self._carrier.listener(peers, self._loop, config.backlog)
-            await listener.open(config.hosts, port, self._check_host)
             try:
+                await listener.open(config.hosts, port, self._check_host)
                 self._check_starting()
-            except Closed:
+            except BaseException:
                 listener.close()
                 await self._carrier.wait_ended()
                 raise

@@ -16,7 +16,7 @@ from redpoll.nq.mqtt import broker as module
 from redpoll.nq.mqtt.broker import Broker, Login
 from redpoll.testing.certificates import Certificates
 from tests.node.support import until, within
-from tests.nq.mqtt.support import Mosquitto, passwords
+from tests.nq.mqtt.support import START_PATIENCE, Mosquitto, passwords
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quiet_loop")]
@@ -189,6 +189,42 @@ async def test_the_will_is_published_unless_it_closed(mosquitto: Mosquitto) -> N
             other.broker.close()
     assert await watcher.gets(1) == [("will/breaks", b"gone")]
     watcher.broker.close()
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_what_was_published_is_read_though_the_broker_sends_meanwhile(
+    request: pytest.FixtureRequest, redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch, secure: bool
+) -> None:
+    """A closed connection takes what the broker sends until it has read all: it drops the rest of one that does not."""
+    monkeypatch.setattr(module, "ENDING", START_PATIENCE)
+    mosquitto: Mosquitto = request.getfixturevalue("encrypted" if secure else "mosquitto")
+    login = Login(nq.SecurityOptions(cert=redpoll_pki.ca) if secure else None)
+    watcher, one = (Notes(mosquitto.address, login, name) for name in ("watcher", "one"))
+    for each in (watcher, one):
+        await within(each.broker.connect())
+        await within(each.broker.subscribe("t"))
+    mosquitto.freeze()
+    sent = [("t", b"%d" % number) for number in range(100)]
+    for topic, payload in sent:
+        one.broker.publish(topic, payload)
+    one.broker.close()
+    mosquitto.thaw()
+    assert await watcher.gets(len(sent)) == sent
+    watcher.broker.close()
+
+
+async def test_a_broker_that_stands_still_does_not_keep_a_closed_connection(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket is closed after a limited time."""
+    monkeypatch.setattr(module, "ENDING", 0.05)
+    login = Login()
+    one = Notes(mosquitto.address, login)
+    await within(one.broker.connect())
+    mosquitto.freeze()
+    one.broker.close()
+    assert login.ending
+    await until(lambda: not login.ending, "the end")
 
 
 async def test_who_is_not_let_in_is_told(tmp_path: Path) -> None:

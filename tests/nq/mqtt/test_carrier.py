@@ -73,10 +73,12 @@ async def test_two_prefixes_do_not_see_each_other(mosquitto: Mosquitto) -> None:
 
 
 async def test_a_second_server_at_the_prefix_does_not_start(mosquitto: Mosquitto) -> None:
-    """It is told by an error that names the option, and the first one goes on."""
+    """It is told by an error that names the option, nothing of it is left, and the first one goes on."""
+    carrier = MqttCarrier(nq.CommunicatorOptions())
     async with carried(mosquitto, echo), carried(mosquitto, listen=False) as client:
         with pytest.raises(ConfigError, match="prefix='redpoll': another server serves it at this MQTT broker"):
-            await carried(mosquitto, echo).start()
+            await carried(mosquitto, echo, carrier=carrier).start()
+        assert not carrier._login.ending
         assert (await within(client.request(Message(b"ab", mosquitto.address)))).data == b"ba"
 
 
@@ -185,6 +187,6 @@ async def test_threads_that_connect_in_vain_are_waited_for(
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert carrier._login.threads
+    assert carrier._login.ending
     await within(carrier.wait_ended())
-    assert not carrier._login.threads
+    assert not carrier._login.ending

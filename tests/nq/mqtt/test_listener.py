@@ -269,10 +269,6 @@ async def test_a_claim_that_nobody_stands_by(
     await within(listener.wait_closed())
 
 
-@pytest.mark.flaky(
-    reason="mosquitto loses a withdrawal that it has not read when it cannot send to a closed connection",
-    until="2027-01-31",
-)
 async def test_it_may_be_closed_while_it_asks_for_the_one_that_claimed(mosquitto: Mosquitto) -> None:
     """It does not claim again."""
     listener = await within(listening(mosquitto, Lobby(), MqttCarrier(nq.CommunicatorOptions())))

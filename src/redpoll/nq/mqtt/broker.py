@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from redpoll.nq.core.options import SecurityOptions
 
-__all__ = ["CONNECT_TIMEOUT", "KEEPALIVE", "Broker", "Login", "make_client"]
+__all__ = ["CONNECT_TIMEOUT", "ENDING", "KEEPALIVE", "Broker", "Login", "make_client"]
 
 #: Seconds without a byte after which this end pings the broker; after as many without an answer the connection counts
 #: as lost. The broker drops a silent client after one and a half of them.
@@ -30,6 +30,9 @@ KEEPALIVE = 5
 
 #: Seconds that connecting, and TLS, may take.
 CONNECT_TIMEOUT = 5.0
+
+#: Seconds that an abandoned attempt to connect may take to end, and a broker to read the rest of a closed connection.
+ENDING = 1.0
 
 #: Payloads read before other callbacks of the loop run.
 _READS = 16
@@ -48,13 +51,14 @@ class Login:
             trusts; None: no TLS.
         username: None: anonymous.
         password: The user's password.
-        threads: Abandoned attempts that still run; each closes its socket and ends.
+        ending: Abandoned attempts to connect that still run, and closed connections that the broker has not read to the
+            end; each closes its socket and ends.
     """
 
     security: SecurityOptions | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    threads: set[asyncio.Future[None]] = field(default_factory=set, repr=False, compare=False)
+    ending: set[asyncio.Future[None]] = field(default_factory=set, repr=False, compare=False)
 
     def context(self) -> ssl.SSLContext | None:
         """Return the context that checks the broker's certificate and its name; None without TLS.
@@ -190,8 +194,8 @@ class Broker:
         except asyncio.CancelledError:
             self._closed = True
             work.add_done_callback(self._given_up)
-            login.threads.add(work)
-            work.add_done_callback(login.threads.discard)
+            login.ending.add(work)
+            work.add_done_callback(login.ending.discard)
             raise
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
             self._hung_up = True
@@ -275,17 +279,48 @@ class Broker:
             self._after_writing()
 
     def close(self) -> None:
-        """Disconnect and close; payloads published before are with the system."""
+        """Disconnect and close; the broker reads the payloads published before, but those that waited in memory."""
         if self._closed:
             return
         self._closed = True
-        if self._up:
+        sock = self._client.socket()
+        if self._up and isinstance(sock, socket.socket):
             self._up = False
+            # paho closes its socket with DISCONNECT. That resets the connection if anything is unread or still comes, and a
+            # broker that cannot send drops what it has not read.
+            rest = socket.fromfd(sock.fileno(), sock.family, sock.type)
             self._client.disconnect()
-            sock = self._client.socket()
-            if sock is not None:
-                _read_out(sock)
+            self._read_to_the_end(rest)
         self._drop()
+
+    def _read_to_the_end(self, sock: socket.socket) -> None:
+        """Read until the broker has read all and closes the connection, for a limited time; close the socket."""
+        loop, ending, watched = self._loop, self._login.ending, sock.fileno()
+        ended = loop.create_future()
+        ending.add(ended)
+
+        def read() -> None:
+            try:
+                if sock.recv(1 << 16):
+                    return
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            end()
+
+        def end() -> None:
+            limit.cancel()
+            loop.remove_reader(watched)
+            sock.close()
+            ending.discard(ended)
+            ended.set_result(None)
+
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):  # the broker has closed it
+            sock.shutdown(socket.SHUT_WR)
+        loop.add_reader(watched, read)
+        limit = loop.call_later(ENDING, end)
 
     def _drop(self) -> None:
         """Close the socket, also if data waits to be sent."""
@@ -420,11 +455,3 @@ def _quick(sock: socket.socket) -> Callable[[], object]:
 
 def _nothing() -> None:
     pass
-
-
-def _read_out(sock: Any) -> None:
-    """Read what has come: a socket that is closed before resets the connection, and the broker may lose what we sent."""
-    with contextlib.suppress(OSError):
-        for _ in range(16):
-            if not sock.recv(1 << 16):
-                return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError
-from redpoll.nq.mqtt.broker import Login, make_client
+from redpoll.nq.mqtt.broker import ENDING, Login, make_client
 from redpoll.nq.mqtt.dialling import Call
 from redpoll.nq.mqtt.listener import MqttListener
 from redpoll.nq.mqtt.topics import Topics
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from redpoll.nq.core.options import CommunicatorOptions
 
 __all__ = ["MqttCarrier"]
-
-#: Seconds to wait for a thread whose attempt to connect was abandoned.
-_ENDING = 1.0
 
 
 class MqttCarrier:
@@ -95,8 +92,8 @@ class MqttCarrier:
         await Call(address, loop, self._topics, self._login, self._transport_size).connect(factory)
 
     async def wait_ended(self) -> None:
-        """Wait for threads of abandoned attempts to connect; nothing else is left when the carrier ends."""
+        """Wait for abandoned attempts to connect, and for the broker to read the rest of closed connections."""
         loop = asyncio.get_running_loop()
-        threads = [each for each in self._login.threads if each.get_loop() is loop]
-        if threads:
-            await asyncio.wait(threads, timeout=_ENDING)
+        ending = [each for each in self._login.ending if each.get_loop() is loop]
+        if ending:
+            await asyncio.wait(ending, timeout=ENDING)
