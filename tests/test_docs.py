@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import redpoll
-from redpoll import Config, Message, Received, nq
+from redpoll import Config, Message, Received, bus, nq
+from redpoll.bus import notifications, rpc, threads
 from tests.doc_pages import ROOT, blocks, installs, pages
 from tests.test_tests import found_in
 
@@ -177,6 +178,25 @@ def test_what_errors_say_is_said() -> None:
     said = "\n".join(str(each.value) for tree in trees for each in tree if isinstance(each, ast.Constant))
     assert len(texts) > 10
     assert [text for text in texts if text not in said] == []
+
+
+#: Public names of objects of the bus that are for the library and its engines.
+INTERNAL = {"change", "in_place", "let_go", "lose", "planned_worker", "read_by"}
+OF_BUS = (
+    bus.Bus, bus.Queues, bus.Status, bus.Tasks, bus.Handle, bus.Task, bus.Claim, bus.TaskChain, bus.TaskGroup, bus.Broadcasts,
+    bus.BroadcastSubscription, bus.Broadcast, rpc.Rpc, rpc.Client, rpc.Server, rpc.Stream, notifications.Notifications,
+    notifications.Notifier, notifications.RoutingNotifier, notifications.Listener, threads.BlockingEngine,
+    threads.BlockingWorker, threads.BlockingBus, threads.BlockingClient,
+)  # fmt: skip
+
+
+def test_how_tos_tell_of_every_method_of_the_bus() -> None:
+    """Each public method, property and attribute of an object of the bus is named by a how-to."""
+    text = "\n".join(page.read_text() for page in (ROOT / "docs" / "how-to").glob("*.md"))
+    named = set(re.findall(r"(?:\.|`)([a-z]\w+)", text)) | set(re.findall(r"\b([a-z]\w+)=", text))
+    names = {name for kind in OF_BUS for name in dir(kind) if not name.startswith("_")} - INTERNAL - set(dir(tuple))
+    assert len(names) > 90
+    assert sorted(names - named) == []
 
 
 def test_command_page_is_complete() -> None:
