@@ -26,12 +26,16 @@ class Strict:
         told: Each method that clients sent: its name and its arguments.
         problems: What it refused.
         deaf: Tags of consumers that are given nothing.
+        silent: Numbers of channels on which nothing is confirmed.
+        closed: True while it opens no channel.
     """
 
     def __init__(self, version: str) -> None:
         self.told: list[tuple[str, tuple[Any, ...]]] = []
         self.problems: list[str] = []
         self.deaf: set[str] = set()
+        self.silent: set[int] = set()
+        self.closed = False
         self.version = version
         self.number = tuple(int(part) for part in version.split("-", maxsplit=1)[0].split("."))
         self._queues: set[str] = set()
@@ -166,6 +170,8 @@ class _Client(asyncio.Protocol):
                 self.send(0, "connection.tune", 2_047, 131_072, 60)
             case "connection.tune-ok" | "channel.close-ok" | "basic.ack" | "basic.nack" | "basic.cancel-ok":
                 pass
+            case "channel.open" if server.closed:
+                pass
             case "connection.open" | "channel.open":
                 self.send(channel, f"{name}-ok", "")
             case "queue.declare":
@@ -198,7 +204,12 @@ class _Client(asyncio.Protocol):
             properties = properties._replace(headers={"x-stream-offset": tag})
         for client, number, name in (each for each in consumers if each[2] not in self._server.deaf):
             client.deliver(number, name, exchange, key, properties, body)
-        self.send(channel, "basic.ack", tag, 0)
+        if channel not in self._server.silent:
+            self.send(channel, "basic.ack", tag, 0)
+
+    def published(self, channel: int) -> int:
+        """Return how many messages were published on a channel."""
+        return self._tags.get(channel, 0)
 
     def deliver(
         self, channel: int, consumer: str, exchange: str, key: str, properties: Properties, body: bytes

@@ -11,10 +11,18 @@ import pytest
 
 import redpoll
 from redpoll.bus import EngineState, Envelope, QueueSpec, Task
-from redpoll.bus.engines.amqp import catalogue, session
+from redpoll.bus.engines.amqp import catalogue, publishing, session
 from redpoll.bus.engines.amqp.foreign import Properties
 from redpoll.bus.engines.amqp.link import Rejected
-from redpoll.errors import BusError, Closed, DeadLettered, RedpollError, UsageError
+from redpoll.errors import (
+    BusError,
+    Closed,
+    ConfirmTimeout,
+    DeadLettered,
+    NotConfirmed,
+    RedpollError,
+    UsageError,
+)
 from tests.bus.engines.amqp.strict import DURABLE, EXCLUSIVE, Strict
 from tests.bus.engines.amqp.support import until, within
 
@@ -149,6 +157,60 @@ async def test_what_amqp_cannot_carry_ends_alone() -> None:
             await within(bad)
         await within(good)
         assert publisher._sent_bytes == 0
+
+
+def of_a_cluster(server: Strict) -> str:
+    """What a client connects to that takes it for a cluster, of two names for one server."""
+    host = server.url.partition("@")[2].strip("/")
+    return server.url.replace(host, f"{host},{host.replace('127.0.0.1', 'localhost')}")
+
+
+async def test_a_channel_that_confirms_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a server of several is silent on a channel, others are published on another one; nothing of it is left."""
+    monkeypatch.setattr(publishing, "_SILENT", 0.1)
+    async with Strict("3.10.8") as server, redpoll.connect(of_a_cluster(server)) as bus:
+        await bus.queues.declare("q")
+        engine: Any = bus.engine
+        publisher, old = engine.publisher, engine.publisher._channel
+        server.silent.add(old.number)
+        with pytest.raises(ConfirmTimeout):
+            await bus.tasks.submit(1, queue="q", no_reply=True, timeout=0.2)
+        late = asyncio.ensure_future(bus.tasks.submit(2, queue="q", no_reply=True))
+        await until(lambda: publisher._channel is not old, "another channel")
+        await within(bus.tasks.submit(3, queue="q", no_reply=True))
+        assert old.error is None
+        client = next(each for each in server.clients if each.published(old.number))
+        client.send(old.number, "basic.ack", client.published(old.number), 0)
+        await within(late)
+        await until(lambda: old.error is not None, "the end of the silent one")
+        await within(bus.tasks.submit(4, queue="q", no_reply=True))
+        assert (publisher.unconfirmed, publisher._sent_bytes, publisher._parting) == ({}, 0, 0)
+        assert len(server.clients) == 2
+
+
+async def test_a_server_that_opens_no_channel_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a silent server opens no other channel its connection is given up, unless it said that it reads nothing."""
+    monkeypatch.setattr(publishing, "_SILENT", 0.1)
+    monkeypatch.setattr(publishing, "_UNOPENED", 0.1)
+    async with Strict("3.10.8") as server, redpoll.connect(of_a_cluster(server)) as bus:
+        await bus.queues.declare("q")
+        engine: Any = bus.engine
+        server.silent.add(engine.publisher._channel.number)
+        server.closed = True
+        engine.session.is_blocked = True
+        await engine.publisher._renew()
+        assert engine.session.outgoing.error is None
+        engine.session.is_blocked = False
+
+        def recover(*_: object) -> None:
+            server.silent.clear()
+            server.closed = False
+
+        bus.status.watch(recover)
+        with pytest.raises(NotConfirmed, match="it opened no channel"):
+            await within(bus.tasks.submit(1, queue="q", no_reply=True))
+        await until(lambda: bus.state is EngineState.READY, "another connection")
+        await within(bus.tasks.submit(2, queue="q", no_reply=True))
 
 
 async def test_a_reason_that_utf_8_does_not_hold_is_told() -> None:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from redpoll.bus.engines.amqp.link import Channel, Rejected
+from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
 from redpoll.bus.engines.amqp.messages import OUTCOME
 from redpoll.bus.engines.amqp.session import Session
 from redpoll.bus.engines.amqp.wire import Content, Properties
@@ -27,7 +27,10 @@ _LONGEST: Final = 1.0
 _TRIES: Final = 45
 #: Seconds between two channels that are opened as the server takes nothing on the last one; and channels at most.
 _STALE: Final = 0.3
-_PARTING: Final = 8
+_PARTING: Final = 32
+#: Seconds without a confirmation before another channel is opened; and before a link is given up on which it is not.
+_SILENT: Final = 3.0
+_UNOPENED: Final = 10.0
 #: Ends a text that the server has cut to 255 bytes.
 _CUT: Final = "..."
 #: Seconds between two looks whether the server still reads.
@@ -227,7 +230,7 @@ class Publisher:
         #: Added to the numbers of the channel, which begin at 1 on each.
         self._offset = 0
         self._last = 0
-        self._renewed = 0.0
+        self._renewed = self._heard = 0.0
         self._parting = 0
         self._waiting: dict[Sending, None] = {}
         self._waiting_bytes = self._sent_bytes = 0
@@ -261,10 +264,7 @@ class Publisher:
         longest = min(_LONGEST, _PAUSE * 1.5 ** min(sending.tries, 20))
         sending.tries += 1
         self.held[sending] = None
-        now = self._loop.time()
-        if self._session.several and now - self._renewed > _STALE and self._parting < _PARTING:
-            self._renewed = now
-            self._session.spawn(self._renew())
+        self._renew_soon()
         # At random, so that they do not come together.
         return self._loop.call_later(longest * random.uniform(0.5, 1.0), self.send, sending)  # noqa: S311
 
@@ -312,6 +312,14 @@ class Publisher:
         self._renewed = self._loop.time()
         self.resume()
 
+    def _renew_soon(self) -> None:
+        """Publish on another channel, where there are several servers, unless one was opened just now."""
+        now = self._loop.time()
+        if self._session.several and now - self._renewed > _STALE and self._parting < _PARTING:
+            # None beside it.
+            self._renewed = now + _UNOPENED
+            self._session.spawn(self._renew())
+
     async def _renew(self) -> None:
         """Publish on another channel: one looks for the leader of a queue once, and may have found one that is gone."""
         before = self._channel
@@ -319,13 +327,23 @@ class Publisher:
             return
         self._parting += 1
         try:
-            await self.restore()
-            parting = [sending.wait() for number, sending in self.unconfirmed.items() if number <= self._offset]
+            async with asyncio.timeout(_UNOPENED):
+                await self.restore()
+            parting = [self.unconfirmed[each].wait() for each in self._sent_on(before)]
             if parting:
                 await asyncio.wait(parting)
             await before.close()
+            # Nobody waits for these any more, and the server says nothing of them.
+            self._settle(self._sent_on(before), Broken("its channel was closed"))
+            self.resume()
+        except TimeoutError:
+            if not self._session.is_blocked:
+                before.link.abort(Broken(f"it opened no channel within {_UNOPENED:g} s"))
         finally:
             self._parting -= 1
+
+    def _sent_on(self, channel: Channel) -> list[int]:
+        return [number for number, each in self.unconfirmed.items() if each.channel is channel]
 
     def suspend(self, error: Exception) -> None:
         """Settle what was sent: it is not known whether it arrived."""
@@ -387,7 +405,7 @@ class Publisher:
             return
         # Of this channel alone: an exchange is missing, or not allowed.
         (channel,) = opened
-        self._settle([number for number, each in self.unconfirmed.items() if each.channel is channel], error)
+        self._settle(self._sent_on(channel), error)
         if channel is self._channel:
             self._channel = None
             self._session.restore_soon(self, str(error))
@@ -395,6 +413,8 @@ class Publisher:
             self.resume()
 
     def _confirmed(self, offset: int, tag: int, multiple: bool, taken: bool) -> None:
+        if offset == self._offset:
+            self._heard = self._loop.time()
         end = offset + tag
         tags = [end]
         if multiple:
@@ -424,8 +444,14 @@ class Publisher:
                 return
 
     def _longest(self) -> tuple[float, str] | None:
+        """Return how long a message waits, and which; where the channel of the last ones is silent, open another."""
+        now = self._loop.time()
+        first = next((each.since for number, each in self.unconfirmed.items() if number > self._offset), now)
+        if now - max(first, self._heard) > _SILENT:
+            # RabbitMQ asks a leader that is gone again for each message, and tells of none before it has asked for all.
+            self._renew_soon()
         sending = next(iter(self.unconfirmed.values()), None)
-        return None if sending is None else (self._loop.time() - sending.since, f"a message for {sending.key!r}")
+        return None if sending is None else (now - sending.since, f"a message for {sending.key!r}")
 
 
 def _refusal(sending: Sending, error: Exception) -> RedpollError | None:

@@ -130,9 +130,10 @@ async def test_call_returns_whose_handler_kills_the_server_that_it_came_through(
                 await serves(victim)
 
 
-async def test_frozen_server_is_reported_and_left(rabbitmq_cluster: Broker) -> None:
-    """A frozen server is degraded within five seconds; then others serve."""
-    url = rabbitmq_cluster.url
+@pytest.mark.parametrize("heartbeat", [4, 1])
+async def test_frozen_server_is_reported_and_left(rabbitmq_cluster: Broker, heartbeat: int) -> None:
+    """A frozen server is degraded within five seconds; then others serve, also if they learn of it later than programs."""
+    url = f"{rabbitmq_cluster.url}?heartbeat={heartbeat}"
     async with redpoll.connect(url) as caller, redpoll.connect(url) as worker:
         async with worker.rpc.serve("adder", Adder()), worker.tasks.worker(double, queue="double"):
             await next_success(caller)
