@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from redpoll.bus import Envelope
+from redpoll.bus import Envelope, Receipt
 from redpoll.bus.engines.amqp.recorded import RecordedDelivery
 from redpoll.bus.engines.amqp.schedules import Schedules
 from redpoll.bus.envelope import encode
@@ -54,8 +54,9 @@ async def test_a_task_of_a_schedule_that_is_not_taken_is_logged(
         assert options["queue"] == "q"
         raise error
 
+    hub = cast("Any", SimpleNamespace(publish=lambda *_, **__: Receipt("store", 1)))
     with caplog.at_level(logging.INFO, "redpoll.bus"):
-        await Schedules(cast("Any", None))._carry(delivery, publish, lambda: True)
+        await Schedules(hub)._carry(delivery, publish, lambda: True)
     assert rejected == [how]
     (record,) = caplog.records
     assert record.getMessage() == f"a task of a schedule waits: {error}"

@@ -24,7 +24,7 @@ from tests.rabbitmq import Broker
 
 pytestmark = pytest.mark.broker
 
-ANN, BOB = "ann-ann-ann-ann-1", "bob-bob-bob-bob-2"
+ANN, BOB, CLEO = "ann-ann-ann-ann-1", "bob-bob-bob-bob-2", "cleo-cleo-cleo-cleo-3"
 #: One program submits, and puts in what is due; one works.
 FILE = f"""
 [ann]
@@ -35,6 +35,10 @@ work = ["amqp.scheduled"]
 [bob]
 token = "{BOB}"
 work = ["amqp:q", "amqp.scheduled"]
+[cleo]
+token = "{CLEO}"
+work = ["amqp.scheduled"]
+administer = ["amqp:q"]
 """
 
 
@@ -107,6 +111,15 @@ async def test_a_queue_that_the_hub_does_not_let_go(rabbitmq: Broker, tmp_path: 
                     await within(refused)
             assert (await ann.queues.inspect("q")).ready == 1
             assert "q" in await ann.queues.names()
+            # One that may administer it, and not take its schedule away.
+            await ann.tasks.schedule("seldom", 1, queue="q", every=3_600.0)
+            async with redpoll.connect(rabbitmq.url, results=hub.url.replace("://", f"://{CLEO}@")) as cleo:
+                with pytest.raises(NotAuthorized, match=r"may not submit 'amqp\.scheduled'"):
+                    await within(cleo.queues.delete("q"))
+                assert (await ann.queues.inspect("q")).ready == 1
+                assert await ann.tasks.unschedule("seldom")
+                await within(cleo.queues.delete("q"))
+            assert "q" not in await ann.queues.names()
 
 
 @pytest.mark.asyncio

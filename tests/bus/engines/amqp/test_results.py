@@ -330,6 +330,12 @@ async def test_a_task_that_nobody_can_carry_stops_no_schedule(
             await until(lambda: len(done) > 2, "tasks of the schedule")
         with pytest.raises(PayloadTooLarge):
             await bus.tasks.schedule("large", "x" * 2_000, queue="q", every=0.2)
+        assert await bus.tasks.unschedule("often")
+        async with asyncio.timeout(PATIENCE):
+            while (left := await alone.queues.inspect("amqp.scheduled")).ready or left.taken:
+                await elapse(0.02)
+        # What was left out leaves no record.
+        await _records(hub, "full", (await bus.queues.inspect("full")).ready)
         assert (await alone.queues.inspect("amqp.scheduled")).dead == 3
     assert set(done) == {"x"}
     assert caplog.text.count("is a dead letter of the hub's queue") == 3

@@ -110,6 +110,7 @@ class AmqpQueues(AmqpMember):
         if self.results is not None:
             # The hub first where it may refuse: RabbitMQ's queue, or schedules, would be gone by then.
             await self.results.check_administer(queue)
+            await self.results.schedules.check_remove_for(queue)
         if not await self._exists(queue):
             if queue in self.catalogue.specs:
                 await self._forget(queue)

@@ -12,10 +12,10 @@ import asyncio
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from redpoll.bus.engine import Watcher
-from redpoll.bus.engines.amqp.schedules import PREFIX, Schedules
+from redpoll.bus.engines.amqp.schedules import NOTHING, PREFIX, Schedules
 from redpoll.bus.engines.hub.client import HubEngine, HubReceipts
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery
 from redpoll.bus.envelope import Envelope, Outcome
@@ -28,8 +28,6 @@ from redpoll.bus.records import (
 from redpoll.errors import NoRoute, NotAuthorized, RedpollError
 
 __all__ = ["Gate", "Results"]
-
-_NOTHING: Final = Envelope("raw", b"")
 
 
 class Gate:
@@ -143,7 +141,7 @@ class Results:
             **options: Those of `Engine.publish`.
         """
         for _ in range(2):
-            making = self.hub.publish(_NOTHING, queue=PREFIX + spec.name, watcher=watcher, **options)
+            making = self.hub.publish(NOTHING, queue=PREFIX + spec.name, watcher=watcher, **options)
             if isinstance(making, HubReceipts):
                 making.unread = True
             try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from redpoll.bus.engines.hub.client import HubEngine
@@ -29,16 +30,19 @@ from redpoll.errors import (
     PayloadTooLarge,
     QueueFull,
     RedpollError,
+    SpecConflict,
     Unsupported,
     UsageError,
 )
 
-__all__ = ["PREFIX", "Schedules"]
+__all__ = ["NOTHING", "PREFIX", "Schedules"]
 
 _log = logging.getLogger("redpoll.bus")
 
 PREFIX: Final = "amqp:"
 """Begins the names of the hub's queues and schedules for queues of RabbitMQ."""
+NOTHING: Final = Envelope("raw", b"")
+"""The body of a record."""
 
 #: The hub's queue of tasks of schedules, on their way to RabbitMQ; how many are with one program, and the seconds for which
 #: each waits for room in its queue.
@@ -82,22 +86,26 @@ class Schedules:
     async def _carry(
         self, delivery: HubDelivery, publish: Callable[..., Awaitable[Receipt]], ready: Callable[[], bool]
     ) -> None:
-        left = delivery.left
+        left, record = delivery.left, None
         try:
             queue, priority, ttl, keep = _options(delivery.envelope)
-            limit = {"ttl" if ttl else "deadline": left} if left is not None else {}
             # With a key: the one that carries it may be killed behind this.
-            await publish(
-                decode(delivery.envelope.body), queue=queue, priority=priority, dedup=f"scheduled {delivery.id}",
-                keep=keep, timeout=_ROOM, **limit,
-            )  # fmt: skip
+            options: dict[str, Any] = {"dedup": f"scheduled {delivery.id}", "keep": keep}
+            if left is not None:
+                options["ttl" if ttl else "deadline"] = left
+            envelope = decode(delivery.envelope.body)
+            with suppress(NoRoute):  # where it is the first record of its queue
+                record = await self._hub.publish(NOTHING, queue=PREFIX + queue, **options)
+            await publish(envelope, queue=queue, priority=priority, timeout=_ROOM, **options)
         except (NoRoute, QueueFull, Expired) as error:
             if not (ready() and self._hub.linked):
                 delivery.reject(delay=_PAUSE)
                 return
             _log.info("a task of a schedule was left out: %s", error)
+            await self._withdraw(record)
         except _UNFIT as error:
             _log.warning("a task of a schedule is a dead letter of the hub's queue %r: %s", _SCHEDULED, error)
+            await self._withdraw(record)
             delivery.reject(requeue=False, reason=str(error))
             return
         except RedpollError as error:
@@ -107,6 +115,12 @@ class Schedules:
             delivery.reject(delay=0.0 if excluded else _PAUSE, exclude=excluded)
             return
         delivery.ack()
+
+    async def _withdraw(self, record: Receipt | None) -> None:
+        """Withdraw the record of a task that nobody has, and nobody carries again: one that was there before may be had."""
+        if record is not None and not record.duplicate:
+            with suppress(RedpollError):
+                await self._hub.cancel(record.id)
 
     async def set(self, name: str, publication: Publication, times: Times) -> None:
         """Put a task into a queue of RabbitMQ again and again."""
@@ -136,6 +150,17 @@ class Schedules:
         """Remove the schedules for a queue."""
         for each in await self._found(queue=queue):
             await self._hub.unschedule(each)
+
+    async def check_remove_for(self, queue: str) -> None:
+        """Ask whether this program may remove the schedules for a queue, where there are any.
+
+        Raises:
+            NotAuthorized: It may not.
+        """
+        if await self._found(queue=queue):
+            with suppress(NoRoute, SpecConflict):
+                # A request with the same permission that changes nothing.
+                await self._hub.move(PREFIX + queue, _SCHEDULED, 0)
 
     async def all(self) -> list[ScheduleInfo]:
         """Return the schedules for queues of RabbitMQ."""
