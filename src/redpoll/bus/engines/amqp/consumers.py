@@ -357,11 +357,7 @@ class AmqpConsumer(EngineConsumer[AmqpDelivery]):
         parts.counts(self.queue).delivered += 1
         if parts.observers:
             parts.note("delivered", self.queue, delivery.id)
-        try:
-            self._sink(delivery)
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
-            _log.exception("the sink of a consumer of %r failed", self.queue)
-            delivery.reject(delay=1.0, reason="its worker could not take it")
+        self._hand_over(delivery)
 
     def _hand_out(self) -> None:
         while self._held and not self._closed and len(self.deliveries) < self._credit:

@@ -25,7 +25,7 @@ from redpoll.bus.engines.amqp.results import Gate, Results
 from redpoll.bus.engines.amqp.session import refusal_of
 from redpoll.bus.engines.amqp.submitting import Submit
 from redpoll.bus.engines.amqp.wire import Content
-from redpoll.bus.engines.handles import check_credit
+from redpoll.bus.engines.handles import check_credit, check_subscribing
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.records import (
     AtLimit,
@@ -42,7 +42,6 @@ from redpoll.bus.records import (
 )
 from redpoll.errors import (
     Closed,
-    ConfigError,
     Expired,
     NoRoute,
     NotConfirmed,
@@ -442,12 +441,8 @@ class AmqpEngine(AmqpQueues):
         buffer: int = 1_000,
     ) -> AmqpSubscription:
         """Take the events of the subjects that match."""
-        if type(buffer) is not int or buffer < 1:
-            raise ConfigError("buffer", buffer, "must be an int above 0")
+        wanted = check_subscribing(patterns, buffer)
         check_flags(last=last)
-        wanted = tuple(patterns)
-        if not wanted:
-            raise ConfigError("patterns", wanted, "must be at least one")
         for each in wanted:
             check_subject("patterns", each, pattern=True)
         self._check()

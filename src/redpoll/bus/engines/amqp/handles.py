@@ -143,11 +143,6 @@ class AmqpDelivery(EngineDelivery):
         return self._channel is not None and self._channel.error is None
 
     @property
-    def reply_to(self) -> str | None:
-        """The inbox of its publisher, if it waits for the outcome."""
-        return self._properties.reply_to
-
-    @property
     def _correlation(self) -> str:
         return self._properties.correlation_id or self.id
 
@@ -300,18 +295,23 @@ class AmqpDelivery(EngineDelivery):
         if not requeue:
             return self._finish(Outcome(OutcomeKind.DEAD, None, reason), "dropped", False)
         if self._accepted or delay or exclude or meta is not None:
-            again = self._again(delay, exclude, meta)
+            again = self._again(self._channel, delay, self._excluding(exclude), meta)
             self._end("requeued", reason)
             return asyncio.ensure_future(again)
         given = self._settle(True)
         self._end("requeued", reason)
         return TRUE if given else FALSE
 
-    async def _again(self, delay: float, exclude: bool, meta: Mapping[str, Any] | None) -> bool:
+    def _excluding(self, exclude: bool) -> list[Any]:
+        return [*self.excluded, self._consumer] if exclude else self.excluded
+
+    async def _again(
+        self, channel: Channel | None, delay: float, excluded: list[Any], meta: Mapping[str, Any] | None = None
+    ) -> bool:
         """Publish it anew, and take it off the broker once that is confirmed: it is there twice if that fails between."""
-        channel, tag = self._channel, self.tag
+        tag = self.tag
         try:
-            await self.publish_again(delay, [*self.excluded, self._consumer] if exclude else self.excluded, meta)
+            await self.publish_again(delay, excluded, meta)
         except _FAILED:
             # Where it was, it still is.
             if channel is not None:
@@ -364,21 +364,8 @@ class AmqpDelivery(EngineDelivery):
         """
         if pause is None:
             pause = min(_EXCLUDED * 2 ** max(0, len(self.excluded) - 2), _EXCLUDED_LONGEST)
-        again = self.publish_again(pause, [], None)
-        channel, tag = self._channel, self.tag
         self._end("requeued", "it cannot be done here")
-        self._parts.session.spawn(self._passed(again, channel, tag))
-
-    @staticmethod
-    async def _passed(again: Awaitable[None], channel: Channel | None, tag: int) -> None:
-        try:
-            await again
-        except _FAILED:
-            if channel is not None:
-                channel.give_back(tag, True)
-            raise
-        if channel is not None:
-            channel.settle(tag)
+        self._parts.session.spawn(self._again(self._channel, pause, []))
 
     def bury(self, detail: str) -> None:
         """End it as a dead letter, before it is begun."""

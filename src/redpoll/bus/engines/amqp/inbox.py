@@ -112,13 +112,7 @@ class Inbox:
         if not self._begun:
             self._begun = True
             return False
-        try:
-            await self._session.ask("queue.declare", 0, self.name, 1, {})
-        except Rejected as error:
-            if error.code != 404:
-                raise
-            return False
-        return True
+        return await self._session.has_queue(self.name)
 
     async def _declare(self) -> None:
         await self._session.declare_queue(inbox(self.name, _KEPT, _MOST, self._session.several))

@@ -202,7 +202,7 @@ class RecordedDelivery(AmqpDelivery):
             # Not before: who has the new message finds the record free.
             given = await self._answer(done)
             if given:
-                return await self._again(delay, exclude, meta)
+                return await self._again(self._channel, delay, self._excluding(exclude), meta)
             if given is not None:
                 self._settle(True)
             return False

@@ -12,6 +12,7 @@ import ssl
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from redpoll.bus.awaitables import with_owner
@@ -170,19 +171,6 @@ class Session:
 
     # -- life
 
-    def start(self, timeout: float) -> None:
-        """Begin to connect on the running loop.
-
-        Args:
-            timeout: Seconds that the only host has to answer.
-        """
-        self._loop = asyncio.get_running_loop()
-        self._lost = self._loop.create_future()
-        self._timeout = min(timeout, _ATTEMPT) if self.several else timeout
-        self._runner = with_owner(self._loop.create_task(self._run()))
-        self._runner.add_done_callback(self._ended)
-        self._look()
-
     async def open(self, timeout: float, wait: bool) -> None:
         """Begin to connect on the running loop, and wait for that.
 
@@ -194,7 +182,12 @@ class Session:
             DialFailed: No host was reached in time.
             NotAuthorized: The login was refused.
         """
-        self.start(timeout)
+        self._loop = asyncio.get_running_loop()
+        self._lost = self._loop.create_future()
+        self._timeout = min(timeout, _ATTEMPT) if self.several else timeout
+        self._runner = with_owner(self._loop.create_task(self._run()))
+        self._runner.add_done_callback(self._ended)
+        self._look()
         if wait:
             return
         try:
@@ -377,13 +370,7 @@ class Session:
             opened: list[Link] = []
             try:
                 for use in ("publishing", "consuming") if self._split else ("all",):
-                    login = Login(
-                        self._login.user,
-                        self._login.password,
-                        self._login.virtual_host,
-                        self._login.heartbeat,
-                        f"{self._login.name}, {use}",
-                    )
+                    login = replace(self._login, name=f"{self._login.name}, {use}")
                     opened.append(await open_link(host, port, login, self, self._tls, self._timeout))
             except (OSError, Rejected, RedpollError) as error:
                 for link in opened:

@@ -276,11 +276,7 @@ class DialectConsumer(EngineConsumer[DialectDelivery]):
             delivery = self.deliveries[self._number] = DialectDelivery(self, self._number, message, request)
             if self._accept:
                 delivery.accept()
-            try:
-                self._sink(delivery)
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
-                _log.exception("the sink of a consumer of %r failed", self.queue)
-                delivery.reject(delay=1.0, reason="its worker could not take it")
+            self._hand_over(delivery)
 
 
 def _log_unreadable(count: int, last: tuple[str, BadPayload]) -> None:
