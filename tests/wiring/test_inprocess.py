@@ -55,16 +55,15 @@ async def test_connections_are_added_on_their_own_loops() -> None:
         there = await asyncio.to_thread(a._neighbour.find, "exchange", "F")
         assert there is not None
         for made in (there, there.twin):
-            key = made.identity, made.run
-            await until(lambda made=made, key=key: made.board.connections.get(key) == [made])  # type: ignore[misc]
+            await until(lambda made=made: made.board.connections.get(made.identity) == [made])  # type: ignore[misc]
         there.give_up(PeerLost(None, "for this test"))
         again = a._neighbour.find("exchange", "F")
         assert again is not None
-        key = again.twin.identity, again.twin.run
+        key = again.twin.identity
         assert again.twin not in b._board.connections[key]
         again.give_up(PeerLost(None, "before it was added"))
         await until(lambda: again.twin in b._board.connections[key])
-        assert (b.identity, b._board.run) not in a._board.connections
+        assert b.identity not in a._board.connections
 
 
 async def test_errors_come_back() -> None:

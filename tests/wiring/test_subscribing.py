@@ -318,12 +318,13 @@ async def test_a_lost_pipe_is_opened_by_another_connection(style: Style) -> None
     """A queue joins a lost pipe that led to the same wiring: what waits in that would arrive twice beside a new one."""
     async with Wiring() as wiring:
         exchange = await wiring.create_exchange("E", style=style)
-        first, second, stranger = far(wiring), far(wiring), far(wiring, run=b"2")
+        first, second, stranger = far(wiring), far(wiring), Far(wiring._board, b"j", b"1")
+        stranger.answer = second.answer
         await attach(Subscription(exchange, "Q"), first, None)
         (pipe,) = exchange.pipes
         first.lose(PeerLost(None, ""), final=False)
         await attach(Subscription(exchange, "Q"), stranger, None)
-        second.answer |= {"expected": 0, "taken": 0}
+        second.answer = {**second.answer, "expected": 0, "taken": 0}
         assert await attach(Subscription(exchange, "Q"), second, None) is second
         assert second.words[0]["pipe"] == pipe.number
         assert pipe.connection is second
@@ -570,6 +571,44 @@ async def test_a_lost_request_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         end, word = second.words
         assert end == {"word": "end", "pipe": 1}
         assert (word["word"], word["attempt"], word["arguments"]) == ("unwired", 7, ["lost the peer: gone"])
+
+
+async def test_a_request_of_a_former_run_ends_with_its_connection() -> None:
+    """What a wiring has requested again, since it was started again, ends with the connection of its former run."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = far(wiring, b"1"), far(wiring, b"2")
+        for connection in (first, second):
+            answer: Any = wiring._board.hear(connection, bind(1))
+            assert await answer == {"owner": b"i"}
+        first.lose(PeerLost(None, "no other link was made"), final=False)
+        (pipe,) = exchange.pipes
+        assert pipe.connection is second
+        wiring._board.hear(second, {"word": "unbind", "exchange": "E", "queue": "Q"})
+        assert not exchange.pipes
+
+
+@pytest.mark.parametrize("final", [False, True])
+async def test_a_later_run_has_another_pipe(final: bool) -> None:
+    """What arrived by the pipe of a queue whose owner was started again does not arrive by the one that it had before."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second, third = (far(wiring, run) for run in (b"1", b"2", b"3"))
+        own, requested = Subscription(exchange, "Q"), Subscription(exchange, "Q")
+        await attach(own, first, None)
+        first.lose(PeerLost(None, ""), final=final)
+        await attach(requested, second, None)
+        await exchange.send(b"x")
+        exchange.stage_out()
+        assert second.sent == [(0, [b"x"])]
+        second.lose(PeerLost(None, ""), final=final)
+        leave(requested)
+        await exchange.send(b"y")
+        exchange.stage_out()
+        await attach(own, third, None)
+        assert [each for _, each in third.sent] == [[b"y"]]
+        assert numbers(third) == (1, 1, 1)
+        assert len(exchange.pipes) == 1
 
 
 @pytest.mark.parametrize("ends", ["unbound", "deleted"])

@@ -366,10 +366,10 @@ class Bindings:
         key = exchange, queue
         for lost in list(self._lost):
             subscription = lost.subscriptions.get(key)
-            if subscription is None or subscription.up:
+            if subscription is None:
                 continue
             if lost.identity != connection.identity:
-                if not subscription.is_global:
+                if subscription.up or not subscription.is_global:
                     continue
                 try:
                     await self._board.check_heir(connection, "queue", queue, live=False)
@@ -395,6 +395,11 @@ class Bindings:
         for pipe in connection.pipes.values():
             for subscription in pipe.bound:
                 subscription.tell_asker(connection, error)
+        known = self._board.connections.get(connection.identity, ())
+        again = {key for each in known if each.leads_where(connection, any_run=True) for key in each.subscriptions}
+        for key in again.intersection(connection.subscriptions):
+            # A later run of the other wiring has requested the same.
+            leave(connection.subscriptions.pop(key))
         if final or self._closed:
             self._end_requests(connection)
         else:

@@ -54,8 +54,8 @@ class Board:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self._made: dict[Kind, dict[str, Any]] = {"exchange": self.exchanges, "queue": self.queues}
-        #: Connections that are up, by the claimed identity and run of their other ends.
-        self.connections: dict[tuple[bytes, bytes], list[Connection]] = {}
+        #: Connections that are up, by the claimed identity of their other ends.
+        self.connections: dict[bytes, list[Connection]] = {}
         #: Pipes that were closed while their connections were lost: identity and run of the other end, and number.
         self.ended: deque[tuple[bytes, bytes, int]] = deque(maxlen=MAX_ENDED)
         self.local = LocalConnection(self, identity, self.run)
@@ -199,8 +199,7 @@ class Board:
 
     def _earlier(self, connection: Connection) -> list[Connection]:
         """Return the connections that had the identity of a connection before it."""
-        own = connection.identity
-        same = [each for (identity, _), found in self.connections.items() if identity == own for each in found]
+        same = self.connections.get(connection.identity, [])
         return same[: same.index(connection)] if connection in same else []
 
     def visible_queue(self, connection: Connection, name: str, exchange: str) -> Queue:
@@ -268,8 +267,8 @@ class Board:
         if word.get("pipe") is None:
             return {"carried": True}
         number = field(word, "pipe", int)
-        same = self.connections.get((connection.identity, connection.run), ())
-        return {"carried": any(number in each.pipes and each.pipes[number].connection is each for each in same)}
+        known = self.connections.get(connection.identity, ())
+        return {"carried": any(number in each.pipes and each.pipes[number].connection is each for each in known)}
 
     # Connections
 

@@ -70,7 +70,7 @@ class _Owner(Protocol):
     """The wiring at a connection's own end, as the connection sees it."""
 
     loop: asyncio.AbstractEventLoop
-    connections: dict[tuple[bytes, bytes], list[Connection]]
+    connections: dict[bytes, list[Connection]]
     ended: deque[tuple[bytes, bytes, int]]
     next_number: Callable[[], int]
 
@@ -286,7 +286,7 @@ class Connection(ABC):
     def enter(self) -> None:
         """Add it to the connections of its board, unless it is lost."""
         if self.up:
-            self.board.connections.setdefault((self.identity, self.run), []).append(self)
+            self.board.connections.setdefault(self.identity, []).append(self)
 
     # Differences
 
@@ -309,15 +309,20 @@ class Connection(ABC):
         """Return True if the other end sees names of a scope."""
         return self.sees_all or scope is Scope.GLOBAL or (self.sees_process and scope is Scope.PROCESS)
 
-    def leads_where(self, other: Connection) -> bool:
-        """Return True if another connection leads to the same run of the same wiring, as far as that can be known."""
-        same = self.identity == other.identity and self.run == other.run
+    def leads_where(self, other: Connection, *, any_run: bool = False) -> bool:
+        """Return True if another connection leads to the same wiring, as far as that can be known.
+
+        Args:
+            other: The other connection.
+            any_run: Whether it may lead to another run of the wiring.
+        """
+        same = self.identity == other.identity and (any_run or self.run == other.run)
         return same and self.sees_process == other.sees_process
 
     @property
     def same(self) -> list[Connection]:
         """It, and the others that lead to the same wiring and are up: two here may be one there, or the reverse."""
-        known = self.board.connections.get((self.identity, self.run), ())
+        known = self.board.connections.get(self.identity, ())
         return [self, *(each for each in known if each is not self and self.leads_where(each))]
 
     def carrier_of(self, number: int) -> Connection:
@@ -474,11 +479,11 @@ class Connection(ABC):
         self.up = False
         self.final = final
         self._waiting_writable.clear()
-        same = self.board.connections.get((self.identity, self.run), [])
+        same = self.board.connections.get(self.identity, [])
         if self in same:
             same.remove(self)
             if not same:
-                del self.board.connections[self.identity, self.run]
+                del self.board.connections[self.identity]
         self.board.connection_lost(self, error, final=final)
 
 

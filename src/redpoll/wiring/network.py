@@ -158,12 +158,12 @@ class NetConnection(Connection):
         """The address of its node."""
         return str(self.peer.address)
 
-    def leads_where(self, other: Connection) -> bool:
+    def leads_where(self, other: Connection, *, any_run: bool = False) -> bool:
         """Return True if both lead to the same wiring.
 
         Without a token or certificates, identity and run are claims, which are believed from the same host only.
         """
-        if not isinstance(other, NetConnection) or not super().leads_where(other):
+        if not isinstance(other, NetConnection) or not super().leads_where(other, any_run=any_run):
             return False
         if self._net.has_token:
             return True

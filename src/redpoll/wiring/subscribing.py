@@ -106,6 +106,8 @@ async def attach(
             connection.send_data(pipe, pipe.sent)
         _close_untold(pipe, connection, pipe.next)
         pipe.untold.clear()
+    for each in _left_behind(subscription, connection):
+        _joined(each, pipe)
     pipe.pump()
     exchange.pipe_changed()
     return connection
@@ -126,7 +128,8 @@ def _elsewhere(subscription: Subscription, connection: Connection, number: int) 
     """
     same = (connection.identity, connection.run)
     exchange = subscription.exchange
-    pipes = chain((each.pipes.get(number) for each in connection.board.connections.get(same, ())), exchange.pipes)
+    known = connection.board.connections.get(connection.identity, ())
+    pipes = chain((each.pipes.get(number) for each in known), exchange.pipes)
     for pipe in pipes:
         if pipe is not None and pipe.number == number and pipe.exchange is exchange and not pipe.ending:
             return pipe if (pipe.carrier.identity, pipe.carrier.run) == same else None
@@ -194,6 +197,21 @@ def _joined(subscription: Subscription, pipe: Pipe) -> None:
     subscription.up = True
     subscription.base = pipe.taken
     pipe.add(subscription)
+
+
+def _left_behind(subscription: Subscription, connection: Connection) -> list[Subscription]:
+    """Return the subscriptions of a queue that has a pipe again, in lost pipes to its owner, perhaps to a former run of it.
+
+    What these pipes kept from now on would arrive once more when one of them is opened again.
+    """
+    queue = subscription.queue
+    return [
+        each
+        for pipe in subscription.exchange.pipes
+        if pipe.connection is None and queue in pipe.subscriptions
+        if pipe.carrier.leads_where(connection, any_run=True)
+        for each in pipe.subscriptions[queue]
+    ]
 
 
 def leave(subscription: Subscription) -> None:
