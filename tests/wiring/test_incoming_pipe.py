@@ -54,9 +54,10 @@ async def test_lost() -> None:
     """Where the connection is lost nobody is told."""
     pipe, connection, source = make(10)
     take(pipe, source, 1)
-    pipe.lose()
+    pipe.lose(Mock())
     take(pipe, source, 9)
     pipe.send_credit()
     await asyncio.sleep(0)
     assert not connection.send_credit.called
     assert pipe.connection is None
+    pipe.stop()

@@ -40,7 +40,6 @@ class IncomingPipe(Receiver):
         identity: The identity of the wiring that opened it.
         connection: The connection that carries it; None while that is lost.
         quiet: True while credit is held back, as a word with more information is about to be sent.
-        lost_at: Time when the connection was lost, on the loop's clock.
     """
 
     def __init__(
@@ -59,10 +58,10 @@ class IncomingPipe(Receiver):
         self.identity = connection.identity
         self.connection: Connection | None = connection
         self.quiet = False
-        self.lost_at = 0.0
         #: Called when the other end may have to be granted more, as a queue has left.
         self._widen = widen
         self._loop = asyncio.get_running_loop()
+        #: Sends credit that is not much; while the connection is lost, closes the pipe.
         self._timer: asyncio.TimerHandle | None = None
 
     def _freed(self) -> None:
@@ -86,14 +85,14 @@ class IncomingPipe(Receiver):
             if self.shrunk and self.sources:
                 self._widen(self)
 
-    def lose(self) -> None:
-        """Detach the connection, which is lost."""
+    def lose(self, forget: Callable[[IncomingPipe], object]) -> None:
+        """Detach the connection, which is lost; close the pipe if its exchange is gone for too long."""
         self.connection = None
-        self.lost_at = self._loop.time()
         self.stop()
+        self._timer = self._loop.call_later(KEPT_INCOMING, forget, self)
 
     def stop(self) -> None:
-        """Send no more credit."""
+        """Cancel what is to be done later."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -127,7 +126,6 @@ class IncomingPipes:
         self._pipes: dict[tuple[bytes, int], IncomingPipe] = {}
         #: Pipes to be opened once the owner of the exchange is known: run, number and queue.
         self._opening: set[tuple[bytes, int, str]] = set()
-        self._timer: asyncio.TimerHandle | None = None
 
     def asked(self, connection: Connection, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
         """Open a pipe as `open`, after checking that its owner may replace the pipes of another owner of the exchange.
@@ -188,6 +186,8 @@ class IncomingPipes:
         if former is not None and former.stop is not None and former.stop <= first:
             # It was to leave behind messages that are lost.
             pipe.miss(former.stop)
+        if pipe.connection is None:
+            pipe.stop()
         pipe.connection = connection
         connection.incoming[number] = pipe
         if queue.name not in pipe.sources:
@@ -308,7 +308,6 @@ class IncomingPipes:
         pipe = self._pipe_of(connection, number)
         self._opening = {each for each in self._opening if each[:2] != (connection.run, number)}
         if pipe is not None:
-            del self._pipes[connection.run, number]
             connection.incoming.pop(number, None)
             # A queue that is leaving was told of before.
             queues = [name for name, source in pipe.sources.items() if source.stop is None]
@@ -326,6 +325,7 @@ class IncomingPipes:
 
     def _forget(self, pipe: IncomingPipe) -> None:
         """Close a pipe: announced messages that did not arrive are missing."""
+        self._pipes.pop((pipe.run, pipe.number), None)
         pipe.stop()
         pipe.miss(pipe.said)
         for source in list(pipe.sources.values()):
@@ -334,8 +334,7 @@ class IncomingPipes:
     def drop_if_empty(self, pipe: IncomingPipe) -> None:
         """Drop a lost pipe without queues."""
         if not pipe.sources and pipe.connection is None:
-            self._pipes.pop((pipe.run, pipe.number), None)
-            pipe.stop()
+            self._forget(pipe)
 
     def remove_queue(self, queue: Queue) -> None:
         """Remove a queue from its pipes, and tell their owners."""
@@ -377,30 +376,13 @@ class IncomingPipes:
                 # Another connection carries it now.
                 continue
             if final:
-                self._pipes.pop((pipe.run, pipe.number), None)
                 self._forget(pipe)
             else:
-                pipe.lose()
+                pipe.lose(self._forget)
         connection.incoming.clear()
-        if self._timer is None and self._pipes:
-            self._timer = self._board.loop.call_later(KEPT_INCOMING, self._forget_old)
-
-    def _forget_old(self) -> None:
-        """Close pipes whose exchange has been gone for too long."""
-        self._timer = None
-        now = self._board.loop.time()
-        for key, pipe in list(self._pipes.items()):
-            if pipe.connection is None and now - pipe.lost_at >= KEPT_INCOMING:
-                del self._pipes[key]
-                self._forget(pipe)
-        if any(pipe.connection is None for pipe in self._pipes.values()):
-            self._timer = self._board.loop.call_later(KEPT_INCOMING, self._forget_old)
 
     def stop(self) -> None:
         """Drop all pipes."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         for pipe in self._pipes.values():
             pipe.stop()
         self._pipes.clear()
