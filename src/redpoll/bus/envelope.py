@@ -113,11 +113,24 @@ def encode(envelope: Envelope) -> Encoded:
         PayloadTooLarge: Content type, meta and headers have more than `MAX_HEAD` bytes.
         EncodeError: Meta or headers hold what MessagePack does not carry.
     """
-    head = bytes(_head.encode((envelope.content_type, envelope.meta, envelope.headers)))
+    content_type, body, meta, headers = envelope
+    start = _STARTS.get(content_type) if meta is None and headers is None else None
+    if start is None:
+        start = _start(content_type, meta, headers)
+    return start + body if len(body) <= _COPIED else gather([start, body])
+
+
+def _start(content_type: str, meta: Mapping[str, Any] | None = None, headers: Mapping[str, Any] | None = None) -> bytes:
+    """Return the bytes before the body of an envelope."""
+    head = bytes(_head.encode((content_type, meta, headers)))
     if len(head) > MAX_HEAD:
         raise PayloadTooLarge(len(head), MAX_HEAD)
-    start, body = _PREFIX.pack(_VERSION, len(head)) + head, envelope.body
-    return start + body if len(body) <= _COPIED else gather([start, body])
+    return _PREFIX.pack(_VERSION, len(head)) + head
+
+
+#: Those of envelopes without meta and headers, as most answers and tasks are, by content type; and these by them.
+_STARTS: Final = {name: _start(name) for name in _COMMON}
+_TYPES: Final = {start: name for name, start in _STARTS.items()}
 
 
 def check_carried(field: str, value: object) -> None:
@@ -150,13 +163,16 @@ def decode(data: Buffer) -> Envelope:
             "envelope",
             f"version {version}, head of {size} bytes: expected version {_VERSION}, a complete head",
         )
-    view = memoryview(data)
-    match _head.decode(view[_PREFIX.size : end]):
-        case [str() as content_type, dict() | None as meta, dict() | None as headers]:
-            body = view[end:]
-            return _new(Envelope, (content_type, body if len(body) > _COPIED else bytes(body), meta, headers))
-        case _:
-            raise DecodeError("envelope", "expected a head of content type, meta and headers")
+    body = memoryview(data)[end:] if len(data) - end > _COPIED else bytes(data[end:])
+    content_type = _TYPES.get(bytes(data[:end]))
+    if content_type is not None:
+        return _new(Envelope, (content_type, body, None, None))
+    head = _head.decode(data[_PREFIX.size : end])
+    if type(head) is list and len(head) == 3 and type(head[0]) is str:
+        content_type, meta, headers = head
+        if (meta is None or type(meta) is dict) and (headers is None or type(headers) is dict):
+            return _new(Envelope, (content_type, body, meta, headers))
+    raise DecodeError("envelope", "expected a head of content type, meta and headers")
 
 
 class Payloads:

@@ -56,7 +56,7 @@ class Owner(Protocol):
     def say_if_linked(self, *record: Any) -> None:
         """Send what is said anyhow once the link is there again."""
 
-    def tell_end(self, kind: int, number: int, token: int, *rest: Any) -> Awaitable[bool]:
+    def tell_end(self, kind: int, consumer: HubConsumer, delivery: HubDelivery, *rest: Any) -> Awaitable[bool]:
         """Accept a delivery, or end it; False where it was lost."""
         ...
 
@@ -149,7 +149,7 @@ class HubDelivery(EngineDelivery):
         """Promise that no other worker begins it."""
         if not self._is_open or self._cancelled:
             return FALSE
-        return self._consumer.engine.tell_end(p.ACCEPT, self._consumer.number, self.token)
+        return self._consumer.engine.tell_end(p.ACCEPT, self._consumer, self)
 
     def progress(self, envelope: Envelope) -> bool:
         """Send progress to the watchers."""
@@ -164,18 +164,19 @@ class HubDelivery(EngineDelivery):
 
     def ack(self, outcome: Outcome | None = None, then: Sequence[Publication] = ()) -> Awaitable[bool]:
         """End the task."""
-        engine = self._consumer.engine
+        consumer = self._consumer
+        engine = consumer.engine
         kind, envelope, detail = NOTHING if outcome is None else outcome
         if envelope is not None and len(envelope.body) > engine.max_body:
             raise ResultTooLarge(len(envelope.body), engine.max_body)
         if kind not in ENDINGS:
             raise UsageError(f"a worker cannot end a task as {kind.name}")
-        successors = [pack_publication(each, engine.max_body) for each in then]
+        successors = [pack_publication(each, engine.max_body) for each in then] if then else []
         if not self._is_open:
             return FALSE
         payload = None if envelope is None else packed(envelope)
-        number, said = self._consumer.number, printable(detail) if detail else ""
-        done = engine.tell_end(p.DONE, number, self.token, int(kind), payload, said, successors)
+        said = printable(detail) if detail else ""
+        done = engine.tell_end(p.DONE, consumer, self, int(kind), payload, said, successors)
         if successors:
             # Nothing was done where one of their queues does not exist.
             return self._after_successors(done)
@@ -204,7 +205,7 @@ class HubDelivery(EngineDelivery):
         if not self._is_open:
             return FALSE
         how = (requeue, delay, blame, exclude, printable(reason), payload)
-        done = self._consumer.engine.tell_end(p.REJECT, self._consumer.number, self.token, *how)
+        done = self._consumer.engine.tell_end(p.REJECT, self._consumer, self, *how)
         self._end()
         return done
 

@@ -180,6 +180,13 @@ FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
 }
 """The same, in records of a hub."""
 
+#: The place of the payload in records that have one, and of an id in some others: the last field of bytes.
+_PAYLOAD_AT: Final = {
+    kind: place
+    for kind, shape in (*FROM_CLIENTS.items(), *FROM_HUB.items())
+    for place, types in enumerate(shape, 1)
+    if types in {bytes, _PAYLOAD}
+}
 #: Bytes of payloads after which a message is full.
 _FULL: Final = 1024 * 1024
 _RECORDS: Final = 1024
@@ -199,9 +206,9 @@ def pack(records: Iterable[RecordT]) -> Iterator[tuple[bytes, list[RecordT]]]:
     size = 0
     for record in records:
         part.append(record)
-        for each in record:
-            if type(each) is bytes:
-                size += len(each)
+        place = _PAYLOAD_AT.get(record[0])
+        if place is not None:
+            size += len(record[place] or b"")
         if size >= _FULL or len(part) >= _RECORDS:
             yield bytes(_msgpack.encode(part)), part
             part = []

@@ -182,18 +182,13 @@ class Receiving(EngineBase, Asking):
 
     # -- for what it handed out
 
-    def tell_end(self, kind: int, number: int, token: int, *rest: Any) -> Awaitable[bool]:
-        """For deliveries: accept one, or end it; False where it was lost."""
+    def tell_end(self, kind: int, consumer: HubConsumer, delivery: HubDelivery, *rest: Any) -> Awaitable[bool]:
+        """For deliveries that are open: accept one, or end it; False where it was lost."""
         if self.closed:
             return FALSE
-        consumer = self._consumers.get(number)
-        ended = None
-        if consumer is not None and kind != p.ACCEPT:
-            delivery = consumer.deliveries.get(token)
-            if delivery is not None:
-                ended = consumer.queue, delivery.number
-        gather = kind == p.DONE and consumer is not None and consumer.has_more
-        return self._ask(kind, number, token, *rest, again=True, gather=gather, ended=ended)
+        ended = None if kind == p.ACCEPT else (consumer.queue, delivery.number)
+        gather = kind == p.DONE and consumer.has_more
+        return self._ask(kind, consumer.number, delivery.token, *rest, again=True, gather=gather, ended=ended)
 
     def close_consumer(self, consumer: HubConsumer) -> Awaitable[Any] | None:
         """Have a consumer take no more."""

@@ -22,6 +22,7 @@ __all__ = ["REQUESTS", "Requests", "check_payload", "read_publication"]
 #: Bytes of an envelope before its head, and those that head may have.
 _PREFIX: Final = Struct("!BI")
 _MAX_HEAD: Final = 65_536
+_new: Final = tuple.__new__
 #: Consumers of one client.
 _CONSUMERS: Final = 10_000
 #: Tasks that a consumer has ahead.
@@ -49,7 +50,7 @@ class Requests:
         durable = found is not None and found.spec.durable
         if durable and not self._turns.has_room(size):
             raise _disk_full(queue)
-        watch = Watch(request, durable) if watched else None
+        watch = _new(Watch, (request, durable)) if watched else None
         got = self._broker.intake.submit(
             client.member, queue, payload, size, time.monotonic(), watch, how, (request, request if watched else 0)
         )
@@ -239,7 +240,7 @@ class Requests:
         if consumer is None:
             client.reply(request, False)
             return
-        then = [read_publication(each, self._max_body) for each in successors]
+        then = [read_publication(each, self._max_body) for each in successors] if successors else ()
         done = self._broker.work.settle(consumer, token, time.monotonic(), KINDS[kind], payload, size, detail, then)
         if consumer.closed:
             self._ended(client, number, consumer)
