@@ -16,10 +16,14 @@ MEMORY = Setting("memory://", patience=0.1)
 
 
 def test_each_behaviour_says_what_it_is() -> None:
-    """Behaviours have numbers of their own, in order, and one line each."""
+    """Behaviours have numbers of their own, in order, and one line each; those of kiwiPy and oslo.messaging are complete."""
     found = conformance.behaviours()
     assert [each.id for each in found] == sorted(each.id for each in found)
     assert all(re.fullmatch(r"[A-Z]+-\d\d", each.id) and each.text.endswith(".") for each in found)
+    theirs = {
+        f"{kind}-{number:02}" for kind, last in (("K", 37), ("KX", 10), ("O", 23)) for number in range(1, last + 1)
+    }
+    assert theirs <= {each.id for each in found}
     areas = [conformance.behaviours(area) for area in ("engine", "broadcast", "notifications", "rpc", "tasks")]
     assert {each.id for area in areas for each in area} == {each.id for each in found}
     assert all(each.id.startswith("E-") for each in areas[0])

@@ -11,7 +11,8 @@ from tests.bus.engines.hub.support import running
 from tests.rabbitmq import Broker
 from tests.testing.conformance.test_table import AMQP_COLUMNS, WITH_HUB, Restarting, on_page, restart
 
-pytestmark = pytest.mark.broker
+# One restarts the server.
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 #: Those that a push tries: the engine itself, and what it does for patterns that others do not need.
 PUSHED = {each.id for each in conformance.behaviours("engine")} | {"K-04", "KX-06", "O-09", "R-14", "N-07", "B-06"}
