@@ -166,7 +166,11 @@ def test_what_came_is_read_without_the_bus() -> None:
             with pytest.raises(RemoteError):
                 failed.result()
         waiting = bus.tasks.submit(3)
-    assert (done.result(timeout=5), done.over) == (4, True)
+        asked, silent = bus.tasks.handle(done.id), bus.tasks.handle(done.id)
+        assert asked.result() == 4
+    assert (done.result(timeout=5), done.over, asked.result()) == (4, True, 4)
+    with pytest.raises(Closed):
+        silent.result()
     with pytest.raises(RemoteError, match="NoneType"):
         failed.result()
     with pytest.raises(ConfigError, match="timeout"):

@@ -44,7 +44,8 @@ class BlockingHandle(Face[Handle]):
     result = verb(
         Handle.result,
         lambda home, result: _handle(home, result) if isinstance(result, Handle) else result,
-        known=lambda handle: handle.over,
+        # One for an id that has not asked would wait for those that are asking.
+        known=lambda handle: handle._watching and handle.over,
     )
     state = verb(Handle.state)
     cancel = verb(Handle.cancel)
