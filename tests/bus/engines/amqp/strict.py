@@ -24,6 +24,7 @@ class Strict:
 
     Attributes:
         told: Each method that clients sent: its name and its arguments.
+        published: Each message that clients published: its routing key and its properties.
         problems: What it refused.
         deaf: Tags of consumers that are given nothing.
         silent: Numbers of channels on which nothing is confirmed.
@@ -32,6 +33,7 @@ class Strict:
 
     def __init__(self, version: str) -> None:
         self.told: list[tuple[str, tuple[Any, ...]]] = []
+        self.published: list[tuple[str, Properties]] = []
         self.problems: list[str] = []
         self.deaf: set[str] = set()
         self.silent: set[int] = set()
@@ -196,6 +198,7 @@ class _Client(asyncio.Protocol):
 
     def _published(self, channel: int, arguments: tuple[Any, ...], properties: Properties, body: bytes) -> None:
         _, exchange, key, bits = arguments
+        self._server.published.append((key, properties))
         queue, consumers = self._server.route(exchange, key)
         self._tags[channel] = tag = self._tags.get(channel, 0) + 1
         if not queue and bits & 1:

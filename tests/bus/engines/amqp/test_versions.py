@@ -21,6 +21,7 @@ from redpoll.errors import (
     DeadLettered,
     NotConfirmed,
     RedpollError,
+    Unsupported,
     UsageError,
 )
 from tests.bus.engines.amqp.strict import DURABLE, EXCLUSIVE, Strict
@@ -90,6 +91,39 @@ async def test_workers_tell_a_server_to_leave_them_their_tasks(version: str) -> 
         assert table == {}
     else:
         assert table["x-consumer-timeout"] > 365 * 86_400 * 1_000
+
+
+@pytest.mark.parametrize(("option", "number"), [("", 2), ("?connections=single", 1)])
+async def test_connections(option: str, number: int) -> None:
+    """What is published has a connection of its own, unless one is asked for, which then does all."""
+    async with Strict("3.10.8") as server:
+        await within(use_everything(server.url + option))
+        assert len(server.clients) == number
+    assert server.problems == []
+
+
+async def test_what_is_to_outlive_the_server() -> None:
+    """Tasks are persistent where their queue is durable, and nothing else is: calls, events, outcomes."""
+    async with Strict("3.10.8") as server, redpoll.connect(server.url) as bus:
+        await bus.queues.declare(QueueSpec("brief", durable=False))
+        await bus.tasks.submit(1, queue="brief", no_reply=True)
+        await bus.broadcast.send(1, subject="a.b")
+        async with bus.tasks.worker(print, queue="kept"), bus.rpc.serve("calculator", Calculator()):
+            assert await within(bus.tasks.run(1, queue="kept")) is None
+            assert await within(bus.rpc.call("calculator", "add", {"a": 1, "b": 2})) == 3
+    modes = {key: each.delivery_mode for key, each in server.published if not key.startswith("redpoll.")}
+    assert modes == {"brief": 1, "broadcast.a.b": 1, "kept": 2, "rpc:calculator": 1}
+    assert {each.delivery_mode for key, each in server.published if key.startswith("redpoll.inbox.")} == {1}
+
+
+async def test_attempts_of_a_queue_that_is_not_durable() -> None:
+    """RabbitMQ counts the hand-outs of quorum queues alone: a number of one's own is refused elsewhere, and none is kept."""
+    async with Strict("3.10.8") as server, redpoll.connect(server.url) as bus:
+        with pytest.raises(Unsupported, match="max_attempts=3 of a queue that is not durable"):
+            await bus.queues.declare(QueueSpec("q", durable=False, max_attempts=3))
+        assert "q" not in [arguments[1] for arguments in server.of("queue.declare")]
+        for name, most in (("default", 10), ("none", None)):
+            await bus.queues.declare(QueueSpec(name, durable=False, max_attempts=most))
 
 
 async def test_the_delivery_limit_of_4_is_out_of_reach() -> None:

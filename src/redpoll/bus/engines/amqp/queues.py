@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from redpoll.bus.engines.amqp import topology as t
+from redpoll.bus.engines.amqp.lacking import WITH_HUB
 from redpoll.bus.engines.amqp.link import Broken, Rejected
 from redpoll.bus.engines.amqp.member import AmqpMember
 from redpoll.bus.engines.amqp.session import refusal_of
@@ -29,6 +30,9 @@ _log = logging.getLogger("redpoll.bus")
 #: Fields of a spec that change here; others are arguments of a queue.
 _CHANGING: Final = ("max_attempts", "dead_letter", "topics", "ttl")
 
+#: No `max_attempts`, or one that nobody asked for.
+_UNTOLD: Final = frozenset({None, QueueSpec("q").max_attempts})
+
 
 class AmqpQueues(AmqpMember):
     """See `redpoll.bus.engine.Engine`. The arguments are those of `AmqpMember`."""
@@ -36,6 +40,9 @@ class AmqpQueues(AmqpMember):
     async def declare(self, spec: QueueSpec, *, update: bool = False) -> None:
         """Make sure that a queue is there."""
         self._check()
+        if self.results is None and not spec.durable and spec.max_attempts not in _UNTOLD:
+            hint = f"let it be durable, or {WITH_HUB}"
+            raise Unsupported("amqp", f"max_attempts={spec.max_attempts} of a queue that is not durable", hint)
         await self.session.linked()
         await self.catalogue.known()
         known = self.catalogue.specs.get(spec.name)
