@@ -16,7 +16,7 @@ from redpoll.wiring import Exchange, Queue, Style, network
 from redpoll.wiring.incoming import IncomingPipe
 from redpoll.wiring.network import NetConnection
 from tests.ports import free_port
-from tests.wiring.support import directory, get, until
+from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
 
@@ -294,6 +294,25 @@ async def test_a_pipe_is_lost_at_the_queues_end_alone(style: Style) -> None:
         await each.exchange.send(b"4")
         assert await get(each.queue, 1) == [b"4"]
         assert each.queue.stats.missing == each.exchange.stats.unconfirmed == 3
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_each_end_has_the_pipe_by_another_connection(style: Style) -> None:
+    """Where the ends do not agree by which of two connections they have a pipe, it is opened anew."""
+    async with both(LARGE, SMALL, style=style) as each:
+        for wiring in (each.one, each.two):
+            await wiring.bind("E", "Q")
+        # As for nodes that exchanged the links of two peers.
+        first, second = each.two._net.connections.values()
+        first.incoming, second.incoming = second.incoming, first.incoming
+        (pipe,) = (source.receiver for source in each.queue.sources)
+        assert isinstance(pipe, IncomingPipe)
+        pipe.connection = first if first.incoming else second
+        await each.two.unbind("E", "Q")
+        await each.two.bind("E", "Q", wait=PATIENCE)
+        await each.exchange.send(b"0")
+        assert await get(each.queue, 1) == [b"0"]
         assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from redpoll.errors import ConfigError, PeerLost, ProtocolError, UnknownName, WiringError
+from redpoll.errors import ConfigError, NameTaken, PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring.connection import Answer, Connection, Pipe, Subscription
 from redpoll.wiring.names import Limits, Scope
 from redpoll.wiring.protocol import field
@@ -73,8 +73,11 @@ async def attach(
             raise WiringError(f"the exchange {exchange.name!r} was deleted, or the link is lost")  # noqa: TRY301  # as any other failure
         if subscription not in pipe.opening:
             raise UnknownName("queue", subscription.queue)  # noqa: TRY301  # its owner took it away meanwhile
-    except BaseException:
+    except BaseException as error:
         _abandon(subscription, pipe, connection)
+        if isinstance(error, NameTaken) and pipe.connection is connection and subscription.queue in pipe.subscriptions:
+            # Each end has it by another connection, and would go on to say so.
+            connection.give_up(PeerLost(connection.place, "the other end has the pipe by another connection"))
         raise
     if elsewhere is not None:
         _abandon(subscription, pipe, connection)
