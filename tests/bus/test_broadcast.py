@@ -57,6 +57,8 @@ async def test_a_subscription_is_used_as_it_was_made() -> None:
         await subscription.close()
         with pytest.raises(ConfigError):
             await bus.broadcast.send(1, subject="a.*")
+        await bus.broadcast.send(1)
+        assert bus.broadcast.sent == 1
 
 
 @pytest.mark.asyncio

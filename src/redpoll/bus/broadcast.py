@@ -357,9 +357,13 @@ class Broadcasts:
     Args:
         engine: The engine.
         payloads: The serializers.
+
+    Attributes:
+        sent: Broadcasts that were handed to the engine.
     """
 
     def __init__(self, engine: Engine, payloads: Payloads) -> None:
+        self.sent = 0
         self._engine = engine
         self._payloads = payloads
         self._reader = _Reader(payloads)
@@ -415,12 +419,14 @@ class Broadcasts:
                     check_carried(field, value)
                 meta[field] = value
         check_headers(headers)
-        return self._engine.publish(
+        done = self._engine.publish(
             self._payloads.pack(body, meta or None, headers),
             subject=_WORD if subject is None else f"{_WORD}.{subject}",
             last=last,
             timeout=timeout,
         )
+        self.sent += 1
+        return done
 
     def subscribe(
         self,

@@ -188,6 +188,9 @@ class BlockingBroadcasts(Face[Broadcasts]):
     coroutine function runs on the loop, as a function that is given as `where` does.
     """
 
+    sent = Attribute[int]()
+    """Broadcasts that were handed to the engine."""
+
     send = verb(Broadcasts.send)
     forget = verb(Broadcasts.forget)
 
