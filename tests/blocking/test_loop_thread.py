@@ -7,11 +7,12 @@ import threading
 
 import pytest
 
-from redpoll import ConfigError
+from redpoll import Abandoned, ConfigError, Message
 from redpoll.blocking import QueueNode
 from redpoll.blocking import loop_thread as module
 from redpoll.runner import loop_factory
 from tests.blocking.support import PATIENCE, interrupting, make, run_program, to, until
+from tests.ports import free_port
 
 
 def loop_threads() -> list[threading.Thread]:
@@ -258,6 +259,42 @@ def test_a_program_that_waits_with_an_exception_ends() -> None:
     done = run_program(UNSTOPPED + "raise SystemExit(3)")
     assert done.returncode == 3
     assert not done.stderr
+
+
+DAEMONS = """
+import socket, threading
+from redpoll.blocking import QueueNode
+silent = socket.create_server(("127.0.0.1", 0))
+address = f"127.0.0.1:{silent.getsockname()[1]}"
+node, holding = QueueNode(port=PORT), threading.Event()
+node.start()
+def hold():
+    node.get()
+    holding.set()
+    threading.Event().wait()
+def take():
+    with node.take():
+        pass
+def start(work):
+    threading.Thread(target=work, daemon=True).start()
+start(hold)
+holding.wait()
+for work in (node.get, take, node.serve_forever, lambda: node.ready(address)):
+    start(work)
+while len(node._node.feed._waiting) < 2:
+    pass
+"""
+
+
+def test_daemon_threads_that_wait_at_the_end_print_nothing() -> None:
+    """A traceback of theirs might abort the interpreter, which ends meanwhile; a message that one holds is given back."""
+    with make(timeout=None) as sender:
+        port = free_port()
+        sent = sender.send(Message(b"held", f"127.0.0.1:{port}"))
+        done = run_program(DAEMONS.replace("PORT", str(port)), "-W", "ignore")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "Exception in thread" not in done.stderr
+        assert isinstance(sent.exception(PATIENCE), Abandoned)
 
 
 FORK = """

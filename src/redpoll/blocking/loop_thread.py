@@ -11,11 +11,12 @@ import warnings
 from _thread import start_new_thread
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, Protocol
 
 from redpoll.blocking.futures import ThreadFuture
 from redpoll.blocking.handover import Handover
-from redpoll.errors import Closed
+from redpoll.errors import Closed, RedpollError
 from redpoll.locks import check_unlocked, holds_lock, new_lock
 from redpoll.platforms import after_fork
 from redpoll.runner import loop_factory
@@ -321,6 +322,9 @@ def _nothing() -> None:
 
 
 def _at_exit() -> None:
+    # The threads that still wait are daemons. The errors that end their waits are not printed: a thread that writes while
+    # the interpreter ends can abort it.
+    threading.excepthook = partial(_print_others, threading.excepthook)
     for thread in list(_all):
         residents = list(thread.residents)
         texts = [f"{resident!r} was not stopped before the program ended" for resident in residents]
@@ -330,6 +334,12 @@ def _at_exit() -> None:
                 resident.stop(0)
         for text in texts:
             warnings.warn(text, ResourceWarning, stacklevel=1)
+
+
+def _print_others(hook: Callable[[Any], object], failure: Any) -> None:
+    """Pass the error that ended a thread to its hook, unless it is redpoll's, or that of a closed communicator."""
+    if not issubclass(failure.exc_type, (RedpollError, ConnectionAbortedError)):
+        hook(failure)
 
 
 after_fork(_after_fork)
