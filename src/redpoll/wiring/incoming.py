@@ -191,7 +191,7 @@ class IncomingPipes:
         pipe.connection = connection
         connection.incoming[number] = pipe
         if queue.name not in pipe.sources:
-            restarted = self._take_over(self._others(connection, key, queue), queue)
+            restarted = self._take_over(connection, key, queue)
             source = Source(pipe, queue.name, max(at, pipe.expected), queue.gaps, queue.put)
             if pipe.sources and not pipe.shrunk:
                 pipe.grant(_smaller(pipe.limits, queue.limits))
@@ -264,20 +264,20 @@ class IncomingPipes:
             self._opening.discard(mark)
         return self.open(connection, word)
 
-    def _others(self, connection: Connection, key: tuple[str, ...], queue: Queue) -> list[IncomingPipe]:
-        """Return the pipes of a queue that come from other runs of an exchange, or from other owners of its name."""
-        return [each for each in self._owners(key, queue) if each.run != connection.run]
-
     @staticmethod
     def _owners(key: tuple[str, ...], queue: Queue) -> list[IncomingPipe]:
         """Return the pipes by which a queue receives an exchange."""
         found = ((each, each.receiver) for each in queue.sources_of(key))
         return [pipe for each, pipe in found if isinstance(pipe, IncomingPipe) and pipe.sources.get(queue.name) is each]
 
-    def _take_over(self, others: Iterable[IncomingPipe], queue: Queue) -> int | None:
-        """Detach a queue from the pipes of others; return the number of messages that they had announced, or None."""
+    def _take_over(self, connection: Connection, key: tuple[str, ...], queue: Queue) -> int | None:
+        """Detach a queue from the pipes of other runs of an exchange, or other owners of its name.
+
+        Returns:
+            The number of messages that they had announced and that did not arrive; None if there are no such pipes.
+        """
         missing: int | None = None
-        for other in others:
+        for other in [each for each in self._owners(key, queue) if each.run != connection.run]:
             source = other.sources[queue.name]
             missing = (missing or 0) + other.said - other.expected
             other.quiet = True

@@ -276,6 +276,7 @@ class Net:
         node: The node.
         board: The exchanges and queues of the wiring.
         directory: The session with the directory, over the same node; None without one.
+        has_token: True if other wirings must present a token.
     """
 
     board: Board
@@ -284,21 +285,17 @@ class Net:
     def __init__(self, config: Config, token: bytes | None) -> None:
         self._config = config
         self._token = token
+        self.has_token = token is not None
         self.node = _NetNode(self, config)
         self.connections: dict[Peer, NetConnection] = {}
         self._acknowledge = config.resume is not None
         #: Time of the last submission to the node, on the loop's clock.
         self._submitted = 0.0
         self._dialling: dict[Address, asyncio.Task[NetConnection]] = {}
-        #: Peers whose connection was lost with their session, while they may have kept theirs.
+        #: Peers whose connection was lost here, while they may have kept theirs.
         self._lost: WeakSet[Peer] = WeakSet()
         #: For each peer, the task that asked last whether it still has the connection.
         self._checks: WeakKeyDictionary[Peer, asyncio.Task[None]] = WeakKeyDictionary()
-
-    @property
-    def has_token(self) -> bool:
-        """True if other wirings must present a token."""
-        return self._token is not None
 
     async def start(self) -> None:
         """Listen.
@@ -465,21 +462,16 @@ class Net:
         if pipe is None:
             pipe = next((each.incoming[number] for each in connection.same if number in each.incoming), None)
         if pipe is None:
-            self._stray(connection, number)
+            if number not in connection.strays and len(connection.strays) < MAX_STRAYS:
+                # The other end reopens the pipe, and counts what is lost.
+                connection.strays.add(number)
+                connection.tell({"word": "stray", "pipe": number})
             return
         if not count:
             pipe.arrived(first, said, [], 0)
         else:
             size = len(body)
             pipe.arrived(first, said, unpack(shape, count, body), size - 4 * count if shape == MIXED else size)
-
-    @staticmethod
-    def _stray(connection: NetConnection, number: int) -> None:
-        """Tell the other end of messages for an unknown pipe: it reopens the pipe, and counts what is lost."""
-        if number in connection.strays or len(connection.strays) >= MAX_STRAYS:
-            return
-        connection.strays.add(number)
-        connection.tell({"word": "stray", "pipe": number})
 
     def piece_lost(self, peer: Peer) -> None:
         """Mark the connection of a peer as failed, as a piece was lost and is not resent. Called by the core."""
