@@ -28,7 +28,7 @@ class Strict:
         problems: What it refused.
         deaf: Tags of consumers that are given nothing.
         silent: Numbers of channels on which nothing is confirmed.
-        closed: True while it opens no channel.
+        held: Names of methods that are not answered.
     """
 
     def __init__(self, version: str) -> None:
@@ -37,7 +37,7 @@ class Strict:
         self.problems: list[str] = []
         self.deaf: set[str] = set()
         self.silent: set[int] = set()
-        self.closed = False
+        self.held: set[str] = set()
         self.version = version
         self.number = tuple(int(part) for part in version.split("-", maxsplit=1)[0].split("."))
         self._queues: set[str] = set()
@@ -172,7 +172,7 @@ class _Client(asyncio.Protocol):
                 self.send(0, "connection.tune", 2_047, 131_072, 60)
             case "connection.tune-ok" | "channel.close-ok" | "basic.ack" | "basic.nack" | "basic.cancel-ok":
                 pass
-            case "channel.open" if server.closed:
+            case _ if name in server.held or name == "connection.close-ok":
                 pass
             case "connection.open" | "channel.open":
                 self.send(channel, f"{name}-ok", "")

@@ -13,7 +13,7 @@ import pytest
 import redpoll
 from redpoll.bus import Bus, Envelope, Outcome, OutcomeKind, Payloads, QueueSpec
 from redpoll.bus.engines.amqp.engine import AmqpEngine
-from redpoll.bus.engines.amqp.link import Channel, Rejected
+from redpoll.bus.engines.amqp.link import Broken, Channel, Rejected
 from redpoll.bus.engines.amqp.publishing import Sending
 from redpoll.bus.engines.amqp.session import Entity, Session
 from redpoll.bus.engines.amqp.topology import newest
@@ -408,7 +408,7 @@ async def test_a_queue_that_is_not_secured(rabbitmq: Broker, monkeypatch: pytest
         nonlocal closed
         if not closed and name == "queue.declare" and arguments[1].startswith("redpoll.newest."):
             closed = True
-            raise Rejected(320, "CONNECTION_FORCED - test")
+            raise Broken("CONNECTION_FORCED - test (320)")
         return await ask(session, name, *arguments)
 
     async with redpoll.connect(url) as bus:

@@ -230,7 +230,7 @@ async def test_a_server_that_opens_no_channel_is_left(monkeypatch: pytest.Monkey
         await bus.queues.declare("q")
         engine: Any = bus.engine
         server.silent.add(engine.publisher._channel.number)
-        server.closed = True
+        server.held.add("channel.open")
         engine.session.is_blocked = True
         await engine.publisher._renew()
         assert engine.session.outgoing.error is None
@@ -238,13 +238,29 @@ async def test_a_server_that_opens_no_channel_is_left(monkeypatch: pytest.Monkey
 
         def recover(*_: object) -> None:
             server.silent.clear()
-            server.closed = False
+            server.held.clear()
 
         bus.status.watch(recover)
         with pytest.raises(NotConfirmed, match="it opened no channel"):
             await within(bus.tasks.submit(1, queue="q", no_reply=True))
         await until(lambda: bus.state is EngineState.READY, "another connection")
         await within(bus.tasks.submit(2, queue="q", no_reply=True))
+
+
+async def test_a_request_that_a_server_did_not_answer_as_it_stopped_is_asked_again() -> None:
+    """A server that closes its connections refuses no operation by that: those under way go on with the next connection."""
+    text = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+    async with Strict("3.10.8") as server, redpoll.connect(server.url) as bus:
+        await bus.queues.declare("q")
+        before = len(server.of("queue.declare"))
+        server.held.add("queue.declare")
+        looking = asyncio.ensure_future(bus.queues.inspect("q"))
+        await until(lambda: len(server.of("queue.declare")) > before, "the request")
+        server.held.clear()
+        for client in tuple(server.clients):
+            client.send(0, "connection.close", 320, text, 0, 0)
+        assert (await within(looking)).spec.name == "q"
+        assert len(server.clients) == 4
 
 
 async def test_a_reason_that_utf_8_does_not_hold_is_told() -> None:

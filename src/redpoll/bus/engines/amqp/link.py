@@ -39,6 +39,8 @@ _SUSPECT: Final = 0.75
 _DEAD: Final = 1.25
 #: Seconds that the loop may be late before silence is not the server's.
 _LAG: Final = 0.25
+#: The code with which a server closes a connection as it stops, or as its operator told it to: no operation was refused.
+_FORCED: Final = 320
 #: The abilities that the server is told of (https://www.rabbitmq.com/docs/connections#capabilities).
 _ABILITIES: Final = (
     "publisher_confirms",
@@ -566,7 +568,8 @@ class Link(asyncio.Protocol):
             case "connection.close":
                 self.write(encode(0, "connection.close-ok"))
                 self._flush()
-                self.abort(Rejected(arguments[0], arguments[1]))
+                error = Rejected(arguments[0], arguments[1])
+                self.abort(Broken(str(error)) if error.code == _FORCED else error)
             case "connection.close-ok":
                 self.abort(Broken("it was closed"))
             case "connection.blocked":

@@ -639,14 +639,12 @@ class Session:
 
         Raises:
             Rejected: The server refuses the next one, but for its name, which may not be allowed.
-            Broken: The link was lost, or an operator closed it.
+            Broken: The link was lost.
         """
         declaration = newest(uuid.uuid4().hex)
         try:
             await self.declare_queue(declaration)
             await self.ask("queue.delete", 0, declaration.name, 0)
         except Rejected as error:
-            if error.code == 320:
-                raise Broken(error.text) from error
             if error.code != 403:
                 raise
