@@ -116,20 +116,17 @@ def encode(envelope: Envelope) -> Encoded:
     content_type, body, meta, headers = envelope
     start = _STARTS.get(content_type) if meta is None and headers is None else None
     if start is None:
-        start = _start(content_type, meta, headers)
+        head = bytes(_head.encode((content_type, meta, headers)))
+        if len(head) > MAX_HEAD:
+            raise PayloadTooLarge(len(head), MAX_HEAD)
+        start = _PREFIX.pack(_VERSION, len(head)) + head
     return start + body if len(body) <= _COPIED else gather([start, body])
 
 
-def _start(content_type: str, meta: Mapping[str, Any] | None = None, headers: Mapping[str, Any] | None = None) -> bytes:
-    """Return the bytes before the body of an envelope."""
-    head = bytes(_head.encode((content_type, meta, headers)))
-    if len(head) > MAX_HEAD:
-        raise PayloadTooLarge(len(head), MAX_HEAD)
-    return _PREFIX.pack(_VERSION, len(head)) + head
-
-
-#: Those of envelopes without meta and headers, as most answers and tasks are, by content type; and these by them.
-_STARTS: Final = {name: _start(name) for name in _COMMON}
+#: The bytes before the body of envelopes without meta and headers, as most answers and tasks are, by content type; and
+#: the types by these.
+_STARTS: Final[dict[str, bytes]] = {}
+_STARTS.update({name: bytes(encode(Envelope(name, b""))) for name in _COMMON})
 _TYPES: Final = {start: name for name, start in _STARTS.items()}
 
 
