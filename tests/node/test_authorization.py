@@ -411,7 +411,7 @@ async def test_gone_at_once() -> None:
         server._peers.admission.authorization = Authorization(
             authorize, asyncio.get_running_loop(), 1.0, server._peers.admission._decided
         )
-        future = client.send(to(server), dial="once")
+        future = client.send(to(server), dial="once", timeout=0.5)
         await settle(future)
         assert future.exception() is not None
         assert not server._peers.admission.authorization._tasks

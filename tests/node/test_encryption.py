@@ -262,7 +262,7 @@ async def test_pinned_identities(issued: Make) -> None:
     async with encrypted(Inbox(), tls=pinning) as server:
         async with encrypted(tls=issued(), listen=False, identity=known) as client:
             await within(client.send(to(server)))
-        async with encrypted(tls=issued(), listen=False, identity=unknown, dial="once") as client:
+        async with encrypted(tls=issued(), listen=False, identity=unknown, dial="once", timeout=1.0) as client:
             with pytest.raises(SendError):
                 await within(client.send(to(server)))
     async with encrypted(Inbox(), tls=issued(), identity=unknown) as server:

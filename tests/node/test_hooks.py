@@ -260,6 +260,7 @@ async def test_what_fails_at_the_end_of_a_node_is_logged(caplog: pytest.LogCaptu
         await until(lambda: inbox.messages, "the message")
         await within(client.stop(0))
         await until(lambda: len(caplog.records) == 2, "the second warning")
+        inbox.gate.set()
     assert "was sent, but not confirmed: the node is not running" in caplog.messages[1]
 
 

@@ -82,6 +82,7 @@ async def test_first_and_second() -> None:
         assert numbers(connection) == (3, 5, 0)
         assert len(exchange.pipes) == len(connection.pipes) == 1
         assert [each for _, each in connection.sent] == [[b"x"]] * 3
+        await wiring.close(linger=0)
 
 
 async def test_balance() -> None:

@@ -317,6 +317,7 @@ async def test_balance_passes_over_full() -> None:
         taken = await get(fast, 97)
         assert len(set(taken)) == 97
         assert slow.stats.waiting == 1
+        await wiring.close(linger=0)
 
 
 async def test_process_scope() -> None:
