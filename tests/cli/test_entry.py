@@ -36,7 +36,9 @@ def test_closed_descriptors_are_not_taken_by_sockets() -> None:
     assert done.returncode == 3
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "wiring show 127.0.0.1:1 --json", "pki show --json"])
+@pytest.mark.parametrize(
+    "command", ["--version", "--help", "wiring show 127.0.0.1:1 --json --timeout 1", "pki show --json"]
+)
 def test_a_full_disk_is_one_error(command: str, tmp_path: Path) -> None:
     """Where standard output cannot be written a command exits with 1 and says so, without a traceback."""
     CA.make().save(tmp_path / "pki")
