@@ -15,6 +15,7 @@ from redpoll.bus.envelope import Envelope
 from redpoll.errors import ConfigError, DeadLettered
 from tests.bus.engines.hub.support import running
 from tests.node.support import PATIENCE, until
+from tests.ports import free_port
 
 
 async def _parts(_: Any) -> AsyncIterator[int]:
@@ -186,3 +187,12 @@ async def test_a_priority_that_cannot_be_sent() -> None:
             with pytest.raises(ConfigError, match=r"^priority="):
                 await asyncio.wait_for(wrong, PATIENCE)
             await asyncio.wait_for(right, PATIENCE)
+
+
+@pytest.mark.asyncio
+async def test_a_port_without_rabbitmq() -> None:
+    """Where nothing listens the state has the system's words, and what to do."""
+    port = free_port()
+    async with redpoll.connect(f"amqp://127.0.0.1:{port}", wait=True) as bus:
+        said = f"cannot connect to 127.0.0.1:{port}: Connection refused (start RabbitMQ, "
+        await until(lambda: bus.status.reason.startswith(said), said)

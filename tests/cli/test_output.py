@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.cli.output import Output, beginning, counted, payload, printable, reason, remedy, size
-from redpoll.errors import ConfigError, DialFailed, Expired, NotConfirmed, NotSent, TLSError, UsageError
+from redpoll.errors import ConfigError, DialFailed, Expired, NoRoute, NotConfirmed, NotSent, TLSError, UsageError
 from redpoll.message import Message
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def test_remedies_are_those_of_the_command() -> None:
     nobody = DialFailed("127.0.0.1:1", "no hub answered in time")
     nobody.hint = "redpoll hub --data DIR starts one"
     assert remedy(nobody) == nobody.hint
+    assert "redpoll queue list" in str(remedy(NoRoute("nope", "declare it first")))
     forbidden = ConfigError("encryption", "auto", "needs TLS", "encryption=False")
     assert "--plain" in str(remedy(forbidden))
     error = NotSent(Message(b""), str(forbidden))

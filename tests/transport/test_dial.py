@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from redpoll import Address, DialFailed
-from redpoll.transport.dial import dial, resolve, tune
+from redpoll.transport.dial import dial, in_words, resolve, tune
 from tests.node.support import turns, until, within
 from tests.ports import free_port
 from tests.transport.test_listen import ended, resolving
@@ -164,6 +165,15 @@ async def test_unknown_name() -> None:
     """A name that nobody knows is a DialFailed that names it."""
     with pytest.raises(DialFailed, match=r"^cannot connect to nowhere\.invalid:7: the name cannot be resolved: "):
         await resolve(Address("tcp", "nowhere.invalid", 7), asyncio.get_running_loop())
+
+
+async def test_what_failed_is_told_in_words() -> None:
+    """An error has the system's words, unless its number is that of a failed look-up; one without a text has its class."""
+    assert (
+        in_words(ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('::1', 1)")) == "Connection refused"
+    )
+    assert "Name or service not known" in in_words(socket.gaierror(-2, "Name or service not known"))
+    assert in_words(TimeoutError()) == "TimeoutError"
 
 
 async def test_tuning_leaves_other_sockets_alone() -> None:

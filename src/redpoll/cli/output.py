@@ -16,6 +16,7 @@ from redpoll.errors import (
     ConfigError,
     DialFailed,
     DirectoryUnavailable,
+    NoRoute,
     NotAuthorized,
     RedpollError,
     SendError,
@@ -121,6 +122,8 @@ def remedy(error: BaseException | str) -> str | None:
             return "give --tls on both ends or on neither; `redpoll pki show` says what is wrong with a FILE"
     if isinstance(error, NotAuthorized) and error.hint is not None and "token" in error.hint:
         return "give --token-file FILE, with the token that the directory was started with, or one that the hub knows"
+    if isinstance(error, NoRoute):
+        return "`redpoll queue list` prints the names of the queues"
     return error.hint if isinstance(error, UsageError | DialFailed | DirectoryUnavailable | CannotListenError) else None
 
 

@@ -257,6 +257,34 @@ async def test_a_process_that_does_not_start_is_ended(tmp_path: Path, monkeypatc
                     await asyncio.wait_for(bus.tasks.run(1, Q), 30)
 
 
+UNGUARDED = """
+import redpoll
+from redpoll.bus import QueueSpec
+
+def handle(task):
+    return task.data
+
+async def main():
+    async with redpoll.connect("memory://") as bus:
+        await bus.queues.declare(QueueSpec("computing", max_attempts=1))
+        async with bus.tasks.worker(handle, "computing", pool="process"):
+            await bus.tasks.run(1, "computing")
+
+redpoll.run(main())
+"""
+
+
+def test_a_program_that_its_processes_begin_anew_says_so(tmp_path: Path) -> None:
+    """A child that imports a program without a guard says what to write, and its task tells where that is said."""
+    program = tmp_path / "unguarded.py"
+    program.write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert "begin it under `if __name__ == '__main__':`" in done.stderr
+    assert "its process did not start: it ended, or took over 60 s (standard error" in done.stderr.splitlines()[-1]
+    assert "An attempt has been made to start a new process" not in done.stderr
+
+
 @pytest.mark.parametrize("how", ["cancel", "limit", "close"])
 @on_a_loop
 async def test_a_process_can_be_stopped(how: str) -> None:

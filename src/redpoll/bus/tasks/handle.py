@@ -306,7 +306,8 @@ class Handle(Generic[ResultT]):
         try:
             while not watch.over and (flat or watch.nested <= self._level):
                 if late:
-                    raise TimeoutError(f"task {self.id} has no outcome after {timeout:g} s")
+                    hint = "it continues: wait again, or check that a worker has its queue"
+                    raise TimeoutError(f"task {self.id} has no outcome after {round(timeout or 0, 3):g} s ({hint})")
                 await watch.change()
         finally:
             if timer is not None:

@@ -21,7 +21,7 @@ from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.tasks.ending import Ending, Way, failed, returned
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Task
-from redpoll.errors import ConfigError
+from redpoll.errors import ConfigError, UsageError
 
 __all__ = ["Child", "Errand", "Processes"]
 
@@ -140,9 +140,15 @@ class Processes:
 
     Raises:
         ConfigError: One of them cannot be pickled.
+        UsageError: This is a child that imports the program, which began anew.
     """
 
     def __init__(self, handler: Callable[..., Any], payloads: Payloads, retry: Retry | None) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself looks for it
+            raise UsageError(
+                "a process of the pool imported the program, and that began anew",
+                "begin it under `if __name__ == '__main__':`",
+            )
         try:
             self._setup = pickle.dumps((handler, payloads, retry))
         except Exception as error:
@@ -196,7 +202,8 @@ class Processes:
                 if not kept:
                     child.stop()
             return ending or Ending(Way.REQUEUE)
-        return Ending(Way.DIED, None, f"its process did not start: it ended, or took over {_START_LIMIT:g} s")
+        what = f"it ended, or took over {_START_LIMIT:g} s (standard error may tell why)"
+        return Ending(Way.DIED, None, f"its process did not start: {what}")
 
     def stop(self, errand: Errand) -> None:
         """End the child that works on a task, or that is about to, and no other."""

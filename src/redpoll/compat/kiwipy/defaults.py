@@ -5,7 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-import yaml
+try:
+    import yaml
+except ModuleNotFoundError as error:
+    error.add_note("pip install 'redpoll[kiwipy]'")
+    raise
 
 __all__ = [
     "DECODER",

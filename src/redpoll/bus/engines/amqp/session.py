@@ -39,6 +39,7 @@ from redpoll.errors import (
     SpecConflict,
     TLSError,
 )
+from redpoll.transport.dial import in_words
 
 __all__ = ["Entity", "Session", "refusal_of"]
 
@@ -381,7 +382,9 @@ class Session:
                 elif isinstance(error, TLSError):
                     self.last_error = error
                 else:
-                    self.last_error = DialFailed(f"{host}:{port}", str(error))
+                    self.last_error = DialFailed(f"{host}:{port}", in_words(error))
+                    if isinstance(error, ConnectionRefusedError):
+                        self.last_error.hint = "start RabbitMQ, or correct the host or the port"
                 self._show()
                 if refused or (isinstance(error, TLSError) and not self.several):
                     self._wake()
