@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from redpoll import Config, Node
 from redpoll.bus.engines.hub import protocol as p
@@ -29,6 +31,15 @@ class Member:
 
 
 NOBODY = Member()
+
+
+@pytest_asyncio.fixture
+async def life() -> AsyncIterator[Life]:
+    """Signs of life, which end with the test, also if it fails: their thread would go on beside other tests."""
+    it = Life()
+    yield it
+    for name in list(it._members):
+        await it.remove(name)
 
 
 class HubNode(LayerNode):
@@ -70,7 +81,9 @@ def hub(heard: list[Any]) -> HubNode:
 
 
 @pytest.mark.asyncio
-async def test_a_hub_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hub_that_cannot_be_told(
+    life: Life, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """What fails at one hub is logged, and the members of the others have their signs still; a later try succeeds."""
     one: list[Any] = []
     other: list[Any] = []
@@ -83,7 +96,6 @@ async def test_a_hub_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, caplog
         return await start(self)
 
     monkeypatch.setattr(Node, "start", fail)
-    life = Life()
     async with hub(one) as first, hub(other) as second:
         life.add("a", "token of a", first.address, Config.from_options(CONFIG, {"timeout": 7}), NOBODY.suspend)
         life.add("b", "", second.address, CONFIG, NOBODY.suspend)
@@ -98,10 +110,9 @@ async def test_a_hub_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, caplog
 
 
 @pytest.mark.asyncio
-async def test_signs_of_many_members_are_few_messages() -> None:
+async def test_signs_of_many_members_are_few_messages(life: Life) -> None:
     """A thousand workers of a process show life in messages of many signs, each of a size that a hub reads."""
     heard: list[Any] = []
-    life = Life()
     names = {f"{number:032x}" for number in range(1_000)}
     async with hub(heard) as node:
         for name in names:
@@ -114,10 +125,9 @@ async def test_signs_of_many_members_are_few_messages() -> None:
 
 
 @pytest.mark.asyncio
-async def test_no_sign_for_what_listens_where_a_hub_was() -> None:
+async def test_no_sign_for_what_listens_where_a_hub_was(life: Life) -> None:
     """A node that listens at the port of a hub that is gone learns no token; the hub itself is shown signs again."""
     heard: list[Any] = []
-    life = Life()
     async with hub(heard) as first:
         port = first.address.port
         life.add("a", "a token", first.address, CONFIG, NOBODY.suspend)
@@ -136,7 +146,7 @@ async def test_no_sign_for_what_listens_where_a_hub_was() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_hub_asks_for_its_own_members_alone() -> None:
+async def test_a_hub_asks_for_its_own_members_alone(life: Life) -> None:
     """A hub that asks what the worker of another hub has begun learns neither that nor its token."""
     asked: list[int] = []
 
@@ -148,7 +158,6 @@ async def test_a_hub_asks_for_its_own_members_alone() -> None:
     workers = Asked(), Asked()
     one: list[Any] = []
     other: list[Any] = []
-    life = Life()
     async with hub(one) as first, hub(other) as second:
         life.add("a", "token of a", first.address, CONFIG, workers[0].suspend)
         life.add("b", "token of b", second.address, CONFIG, workers[1].suspend)
@@ -163,7 +172,9 @@ async def test_a_hub_asks_for_its_own_members_alone() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_failure_of_the_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_of_the_thread(
+    life: Life, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A failure of the loop of the thread is logged, and signs begin again: no worker is lost silently."""
     heard: list[Any] = []
     fails = [True]
@@ -176,7 +187,6 @@ async def test_a_failure_of_the_thread(monkeypatch: pytest.MonkeyPatch, caplog: 
         await beat(self, own)
 
     monkeypatch.setattr(Life, "_beat", fail)
-    life = Life()
     async with hub(heard) as node:
         life.add("a", "", node.address, CONFIG, NOBODY.suspend)
         await until(lambda: heard, "a sign")
@@ -185,7 +195,7 @@ async def test_a_failure_of_the_thread(monkeypatch: pytest.MonkeyPatch, caplog: 
 
 
 @pytest.mark.asyncio
-async def test_stopping(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_stopping(life: Life, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The loop goes on while the thread ends; a node that does not stop is logged, and the others are stopped."""
     caplog.set_level(logging.ERROR)
     heard: list[Any] = []
@@ -200,7 +210,6 @@ async def test_stopping(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptu
             stopped.append(self)
             raise OSError("cannot stop")
 
-    life = Life()
     async with hub(heard) as node:
         for number in range(2):
             life.add(
