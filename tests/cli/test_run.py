@@ -542,6 +542,24 @@ def test_dry_run(tmp_path: Path) -> None:
     assert b"task      slow:block  block(path: str) -> str\n" in done.stdout
 
 
+LACKING = """
+from redpoll import App, Unsupported
+
+class Lacking(App):
+    async def start(self):
+        raise Unsupported("amqp", "schedules")
+
+app = Lacking("redpoll://127.0.0.1:1")
+"""
+
+
+def test_an_engine_without_what_the_app_needs(tmp_path: Path) -> None:
+    """A worker is not started anew for what its engine would lack again: the command ends with 2, and says what."""
+    (tmp_path / "lacking.py").write_text(LACKING)
+    done = run("run", "lacking", "--workers", "1")
+    assert (done.returncode, b"amqp:// does not support schedules" in done.stderr) == (2, True)
+
+
 def test_what_cannot_be_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An app that is not there, or none, or a queue without a function ends with 2; so does an engine of one process."""
     (tmp_path / "wrong.py").write_text("app = 3\n")

@@ -27,7 +27,7 @@ from redpoll.bus.app import App, Middleware, Proceed, Work, Working
 from redpoll.cli.codes import ExitCode, code_of
 from redpoll.cli.run.shared import ENDED, READY, STARTING, Options, Status, load
 from redpoll.cli.worker import Worker
-from redpoll.errors import RedpollError, TaskRejected, UsageError
+from redpoll.errors import RedpollError, TaskRejected, Unsupported, UsageError
 from redpoll.platforms import resident_bytes, signals
 
 __all__ = ["main"]
@@ -156,7 +156,8 @@ def main(text: str) -> int:
     except RedpollError as error:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
         _log.error("worker %d cannot work: %s", options.number, error, exc_info=cause)
-        return code_of(error)
+        # What the engine lacks it would lack each time.
+        return ExitCode.USAGE if isinstance(error, Unsupported) else code_of(error)
 
 
 def _parent() -> int:
