@@ -13,7 +13,8 @@ import redpoll
 from redpoll.bus import EngineState, Envelope, QueueSpec, Task
 from redpoll.bus.engines.amqp import catalogue, publishing, session
 from redpoll.bus.engines.amqp.foreign import Properties
-from redpoll.bus.engines.amqp.link import Rejected
+from redpoll.bus.engines.amqp.link import Link, Rejected
+from redpoll.bus.engines.amqp.publishing import Sending
 from redpoll.errors import (
     BusError,
     Closed,
@@ -222,10 +223,35 @@ async def test_a_channel_that_confirms_nothing_is_left(monkeypatch: pytest.Monke
         assert len(server.clients) == 2
 
 
+async def test_what_nobody_waits_for_is_not_published_again() -> None:
+    """What may be repeated, and is left on a silent channel, is not repeated on another one once its caller is gone."""
+    async with Strict("3.10.8") as server, redpoll.connect(of_a_cluster(server)) as bus:
+        await bus.queues.declare("q")
+        engine: Any = bus.engine
+        publisher, old = engine.publisher, engine.publisher._channel
+        server.silent.add(old.number)
+        sending = Sending("", "q", Properties(), b"", again=True)
+
+        async def publish() -> None:
+            publisher.send(sending)
+            await sending
+
+        caller = asyncio.ensure_future(publish())
+        await until(lambda: sending.sent, "the message")
+        renewing = asyncio.ensure_future(publisher._renew())
+        await until(lambda: publisher._channel is not old, "another channel")
+        caller.cancel()
+        await within(renewing)
+        assert isinstance(sending.error, NotConfirmed)
+        assert publisher.unconfirmed == {}
+        await within(bus.tasks.submit(1, queue="q", no_reply=True))
+        assert max(each.published(publisher._channel.number) for each in server.clients) == 1
+
+
 async def test_a_server_that_opens_no_channel_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a silent server opens no other channel its connection is given up, unless it said that it reads nothing."""
+    """Where a silent server opens no other channel its connection is given up, unless it said or shows that it is busy."""
     monkeypatch.setattr(publishing, "_SILENT", 0.1)
-    monkeypatch.setattr(publishing, "_UNOPENED", 0.1)
+    monkeypatch.setattr(publishing, "_OPEN_TIMEOUT", 0.1)
     async with Strict("3.10.8") as server, redpoll.connect(of_a_cluster(server)) as bus:
         await bus.queues.declare("q")
         engine: Any = bus.engine
@@ -235,6 +261,12 @@ async def test_a_server_that_opens_no_channel_is_left(monkeypatch: pytest.Monkey
         await engine.publisher._renew()
         assert engine.session.outgoing.error is None
         engine.session.is_blocked = False
+        # It reads a large body that was written before.
+        sizes = iter((2, 1))
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "unsent", property(lambda _: next(sizes)))
+            await engine.publisher._renew()
+        assert engine.session.outgoing.error is None
 
         def recover(*_: object) -> None:
             server.silent.clear()

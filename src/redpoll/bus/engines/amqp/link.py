@@ -382,6 +382,11 @@ class Link(asyncio.Protocol):
         self._ended: asyncio.Future[None] = self.loop.create_future()
 
     @property
+    def unsent(self) -> int:
+        """Bytes that wait until the server reads."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    @property
     def error(self) -> Exception | None:
         """The reason why it is lost; None while it is not."""
         return self._error

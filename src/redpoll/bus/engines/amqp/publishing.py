@@ -28,9 +28,9 @@ _TRIES: Final = 45
 #: Seconds between two channels that are opened as the server takes nothing on the last one; and channels at most.
 _STALE: Final = 0.3
 _PARTING: Final = 32
-#: Seconds without a confirmation before another channel is opened; and before a link is given up on which it is not.
+#: Seconds without a confirmation before another channel is opened; and that this may take before the link is given up.
 _SILENT: Final = 3.0
-_UNOPENED: Final = 10.0
+_OPEN_TIMEOUT: Final = 10.0
 #: Ends a text that the server has cut to 255 bytes.
 _CUT: Final = "..."
 #: Seconds between two looks whether the server still reads.
@@ -179,6 +179,11 @@ class Sending:
             raise self.error
         return self.result()
 
+    def forget(self) -> None:
+        """Repeat it no more if nobody waits for it any more."""
+        if self._future is not None and self._future.cancelled():
+            self.again = False
+
     def result(self) -> Any:
         """Return what awaiting it gives."""
         return None
@@ -317,7 +322,7 @@ class Publisher:
         now = self._loop.time()
         if self._session.several and now - self._renewed > _STALE and self._parting < _PARTING:
             # None beside it.
-            self._renewed = now + _UNOPENED
+            self._renewed = now + _OPEN_TIMEOUT
             self._session.spawn(self._renew())
 
     async def _renew(self) -> None:
@@ -326,19 +331,25 @@ class Publisher:
         if before is None:
             return
         self._parting += 1
+        link = before.link
+        unsent = link.unsent
         try:
-            async with asyncio.timeout(_UNOPENED):
+            async with asyncio.timeout(_OPEN_TIMEOUT):
                 await self.restore()
             parting = [self.unconfirmed[each].wait() for each in self._sent_on(before)]
             if parting:
                 await asyncio.wait(parting)
             await before.close()
-            # Nobody waits for these any more, and the server says nothing of them.
-            self._settle(self._sent_on(before), Broken("its channel was closed"))
+            # The server says nothing of these.
+            left = self._sent_on(before)
+            for each in left:
+                self.unconfirmed[each].forget()
+            self._settle(left, Broken("its channel was closed"))
             self.resume()
         except TimeoutError:
-            if not self._session.is_blocked:
-                before.link.abort(Broken(f"it opened no channel within {_UNOPENED:g} s"))
+            # A large body may stand before it, of which the server has read some.
+            if not self._session.is_blocked and link.unsent >= unsent:
+                link.abort(Broken(f"it opened no channel within {_OPEN_TIMEOUT:g} s"))
         finally:
             self._parting -= 1
 

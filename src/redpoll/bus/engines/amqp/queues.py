@@ -31,7 +31,7 @@ _log = logging.getLogger("redpoll.bus")
 _CHANGING: Final = ("max_attempts", "dead_letter", "topics", "ttl")
 
 #: No `max_attempts`, or one that nobody asked for.
-_UNTOLD: Final = frozenset({None, QueueSpec("q").max_attempts})
+_DEFAULT_ATTEMPTS: Final = frozenset({None, QueueSpec("q").max_attempts})
 
 
 class AmqpQueues(AmqpMember):
@@ -40,7 +40,7 @@ class AmqpQueues(AmqpMember):
     async def declare(self, spec: QueueSpec, *, update: bool = False) -> None:
         """Make sure that a queue is there."""
         self._check()
-        if self.results is None and not spec.durable and spec.max_attempts not in _UNTOLD:
+        if self.results is None and not spec.durable and spec.max_attempts not in _DEFAULT_ATTEMPTS:
             hint = f"let it be durable, or {WITH_HUB}"
             raise Unsupported("amqp", f"max_attempts={spec.max_attempts} of a queue that is not durable", hint)
         await self.session.linked()
