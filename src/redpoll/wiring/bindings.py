@@ -396,9 +396,10 @@ class Bindings:
             for subscription in pipe.bound:
                 subscription.tell_asker(connection, error)
         known = self._board.connections.get(connection.identity, ())
-        again = {key for each in known if each.leads_where(connection, any_run=True) for key in each.subscriptions}
+        later = [each.subscriptions for each in known if each.leads_where(connection, any_run=True)]
+        again = {key for requested in later for key, subscription in requested.items() if subscription.up}
         for key in again.intersection(connection.subscriptions):
-            # A later run of the other wiring has requested the same.
+            # A later run of the other wiring has the same.
             leave(connection.subscriptions.pop(key))
         if final or self._closed:
             self._end_requests(connection)

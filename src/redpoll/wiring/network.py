@@ -504,7 +504,7 @@ class Net:
                 message.refuse("say hello first")
             return None
         if name == "lost":
-            # One that the other end is not known to have is later than the one that it means.
+            # The other end means an earlier one: it is not known to have this one.
             if connection.confirmed:
                 self.gone(connection, PeerLost(connection.peer.address, "its session was over there"), final=False)
             return None

@@ -76,7 +76,7 @@ async def attach(
     except BaseException as error:
         _abandon(subscription, pipe, connection)
         if isinstance(error, NameTaken) and pipe.connection is connection and subscription.queue in pipe.subscriptions:
-            # Each end has it by another connection, and would go on to say so.
+            # Each end has it by another connection, and would refuse each try.
             connection.give_up(PeerLost(connection.place, "the other end has the pipe by another connection"))
         raise
     if elsewhere is not None:
