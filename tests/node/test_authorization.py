@@ -14,7 +14,7 @@ from redpoll.node import admission as admission_module
 from redpoll.node.authorization import Authorization
 from redpoll.testing.certificates import Certificates
 from tests.interop.raw import ACK, REQ_ACK, Frame, RawLink, handshake, raw_listener
-from tests.node.support import Inbox, announcement, make, raw_dialling, settle, to, turns, until, within
+from tests.node.support import PATIENCE, Inbox, announcement, make, raw_dialling, settle, to, turns, until, within
 
 pytestmark = pytest.mark.asyncio
 
@@ -392,10 +392,11 @@ async def test_gone_before_there_is_an_answer() -> None:
         link.close()
         assert server.stats().turned_away.unauthorized == 0
     async with make(Inbox()) as server, make(authorize=gate.later, listen=False, connect_timeout=0.1) as client:
-        while len(gate.asked) < 2:
-            # Beside a load it may take longer until somebody is asked.
-            with pytest.raises(NotSent):
-                await within(client.send(to(server), dial="once"))
+        async with asyncio.timeout(PATIENCE):
+            while len(gate.asked) < 2:
+                # Beside a load it may take longer until somebody is asked.
+                with pytest.raises(NotSent):
+                    await client.send(to(server), dial="once")
         await until(lambda: gate.cancelled == 2, "the end of it")
 
 

@@ -324,7 +324,8 @@ def _nothing() -> None:
 def _at_exit() -> None:
     # The threads that still wait are daemons. The errors that end their waits are not printed: a thread that writes while
     # the interpreter ends can abort it.
-    threading.excepthook = partial(_print_others, threading.excepthook)
+    if _all:
+        threading.excepthook = partial(_print_others, threading.excepthook)
     for thread in list(_all):
         residents = list(thread.residents)
         texts = [f"{resident!r} was not stopped before the program ended" for resident in residents]

@@ -38,11 +38,11 @@ Again = Callable[[], Awaitable[object]]
 """Restarts a server."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Restarting(Setting):
     """A setting with a server that restarts."""
 
-    again: Again = NotImplemented
+    again: Again
 
     async def restart(self) -> None:
         """Restart it."""

@@ -52,7 +52,9 @@ class BlockingEngine(Face[Engine]):
     schedules = verb(Engine.schedules)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Call a plain function with everything that happens in its queues, in a thread of the bus. See `Engine.observe`.
+        """Call a plain function with what happens in its queues, in a thread of the bus. See `Engine.observe`.
+
+        Callbacks of a bus wait for each other: behind one that does not keep up, some are left out, with a warning.
 
         Returns:
             A function that ends this.

@@ -288,9 +288,12 @@ class Broker:
             self._up = False
             # paho closes its socket with DISCONNECT. That resets the connection if anything is unread or still comes, and a
             # broker that cannot send drops what it has not read.
-            rest = socket.fromfd(sock.fileno(), sock.family, sock.type)
+            rest = None
+            with contextlib.suppress(OSError):  # the process has no descriptor left
+                rest = socket.fromfd(sock.fileno(), sock.family, sock.type)
             self._client.disconnect()
-            self._read_to_the_end(rest)
+            if rest is not None:
+                self._read_to_the_end(rest)
         self._drop()
 
     def _read_to_the_end(self, sock: socket.socket) -> None:
