@@ -375,13 +375,13 @@ def behaviour(number: str, *needs: str) -> Callable[[Check], Check]:
     return write_down
 
 
-async def fails(awaited: Awaitable[object], error: type[Exception]) -> Any:
-    """Await something that has to raise an error, and return that."""
+async def fails(awaited: Awaitable[object], error: type[Exception] | tuple[type[Exception], ...]) -> Any:
+    """Await something that has to raise an error, or one of several, and return that."""
     try:
         await awaited
     except error as raised:
         return raised
-    raise AssertionError(f"it did not raise {error.__name__}")
+    raise AssertionError(f"it did not raise {error}")
 
 
 def behaviours(*areas: str) -> list[Behaviour]:

@@ -11,6 +11,7 @@ from redpoll.bus import Envelope, Outcome, OutcomeKind, Publication, QueueSpec, 
 from redpoll.errors import (
     BatchError,
     Closed,
+    ConfirmTimeout,
     Expired,
     NoRoute,
     PayloadTooLarge,
@@ -170,7 +171,10 @@ async def full_queues(place: Place) -> None:
     late = asyncio.ensure_future(engine.publish(pack("b"), queue=queue, timeout=0.5))
     await place.calm()
     await place.wait(0.6)
-    assert not (await fails(late, Expired)).sent
+    # An engine that tries again may have sent it once more as its time ended.
+    ends = Expired if engine.capabilities.waits_in_order else (Expired, ConfirmTimeout)
+    error = await fails(late, ends)
+    assert error.sent is isinstance(error, ConfirmTimeout)
     withdrawn = asyncio.ensure_future(engine.publish(pack("withdrawn"), queue=queue))
     await place.calm()
     withdrawn.cancel()
