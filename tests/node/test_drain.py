@@ -321,9 +321,12 @@ async def test_libchirp_that_reads_nothing_holds_up_no_stop(size: int) -> None:
     node = make(listen=False, timeout=0.3)
     await node.start()
     async with raw_listener() as listener:
-        message = Message(bytes(size), f"127.0.0.1:{listener.port}")
-        sends = [node.send(message, acknowledge=False) for _ in range(20_000_000 // size or 1)]
+        address = f"127.0.0.1:{listener.port}"
+        linked = asyncio.ensure_future(node.ready(address, timeout=PATIENCE))
         async with raw_accepting(listener, redpoll=False):
+            await linked
+            message = Message(bytes(size), address)
+            sends = [node.send(message, acknowledge=False) for _ in range(20_000_000 // size or 1)]
             await until(lambda: node.stats().sent, "the first")
             await within(node.stop(drain=None))
             assert node.stats().connections == 0
