@@ -381,7 +381,8 @@ async def fails(awaited: Awaitable[object], error: type[Exception] | tuple[type[
         await awaited
     except error as raised:
         return raised
-    raise AssertionError(f"it did not raise {error}")
+    names = " or ".join(each.__name__ for each in (error if isinstance(error, tuple) else (error,)))
+    raise AssertionError(f"it did not raise {names}")
 
 
 def behaviours(*areas: str) -> list[Behaviour]:

@@ -223,8 +223,8 @@ async def test_a_channel_that_confirms_nothing_is_left(monkeypatch: pytest.Monke
         assert len(server.clients) == 2
 
 
-async def test_what_nobody_waits_for_is_not_published_again() -> None:
-    """What may be repeated, and is left on a silent channel, is not repeated on another one once its caller is gone."""
+async def test_an_outcome_is_published_again_though_nobody_waits() -> None:
+    """What may be repeated, as outcomes are, and is left on a silent channel, is published on another one."""
     async with Strict("3.10.8") as server, redpoll.connect(of_a_cluster(server)) as bus:
         await bus.queues.declare("q")
         engine: Any = bus.engine
@@ -242,10 +242,32 @@ async def test_what_nobody_waits_for_is_not_published_again() -> None:
         await until(lambda: publisher._channel is not old, "another channel")
         caller.cancel()
         await within(renewing)
-        assert isinstance(sending.error, NotConfirmed)
-        assert publisher.unconfirmed == {}
-        await within(bus.tasks.submit(1, queue="q", no_reply=True))
+        await until(lambda: sending.ended, "its confirmation")
+        assert sending.error is None
         assert max(each.published(publisher._channel.number) for each in server.clients) == 1
+
+
+async def test_what_is_withdrawn_during_a_try_is_not_tried_again() -> None:
+    """A publish to a full queue whose caller goes while the server has it ends with the server's refusal."""
+    async with Strict("3.10.8") as server, redpoll.connect(of_a_cluster(server)) as bus:
+        await bus.queues.declare("q")
+        engine: Any = bus.engine
+        publisher, number = engine.publisher, engine.publisher._channel.number
+        await within(bus.tasks.submit(1, queue="q", no_reply=True))
+        client = next(each for each in server.clients if each.published(number))
+        before = client.published(number)
+        server.silent.add(number)
+        caller = asyncio.ensure_future(bus.tasks.submit(2, queue="q", no_reply=True))
+        await until(lambda: client.published(number) > before, "the message")
+        (sending,) = publisher.unconfirmed.values()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        # As a bus does that drains.
+        assert not sending.wait().done()
+        client.send(number, "basic.nack", client.published(number), 0)
+        await until(lambda: not publisher.unconfirmed, "the refusal")
+        assert sending.ended
 
 
 async def test_a_server_that_opens_no_channel_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,11 +179,6 @@ class Sending:
             raise self.error
         return self.result()
 
-    def forget(self) -> None:
-        """Repeat it no more if nobody waits for it any more."""
-        if self._future is not None and self._future.cancelled():
-            self.again = False
-
     def result(self) -> Any:
         """Return what awaiting it gives."""
         return None
@@ -341,10 +336,7 @@ class Publisher:
                 await asyncio.wait(parting)
             await before.close()
             # The server says nothing of these.
-            left = self._sent_on(before)
-            for each in left:
-                self.unconfirmed[each].forget()
-            self._settle(left, Broken("its channel was closed"))
+            self._settle(self._sent_on(before), Broken("its channel was closed"))
             self.resume()
         except TimeoutError:
             # A large body may stand before it, of which the server has read some.

@@ -104,5 +104,6 @@ class Submit(Sending):
         unwatch, self._unwatch = self._unwatch, None
         sent = not self._parts.publisher.withdraw(self)
         self.ended = self.ended or not sent
+        self._at_limit = "refuse"  # it is not tried again
         if unwatch is not None:
             unwatch(self, sent)
