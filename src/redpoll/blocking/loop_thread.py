@@ -324,7 +324,7 @@ def _nothing() -> None:
 def _at_exit() -> None:
     # The threads that still wait are daemons. The errors that end their waits are not printed: a thread that writes while
     # the interpreter ends can abort it.
-    if _all:
+    if _all:  # else nobody waits
         threading.excepthook = partial(_print_others, threading.excepthook)
     for thread in list(_all):
         residents = list(thread.residents)

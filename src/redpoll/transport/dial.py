@@ -70,7 +70,7 @@ async def dial(address: Address, factory: ProtocolFactory, loop: asyncio.Abstrac
 
 def in_words(error: BaseException) -> str:
     """Return the system's text for an error; asyncio and uvloop each wrap it differently."""
-    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):  # its numbers are others
+    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):  # it has its own numbers
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
 

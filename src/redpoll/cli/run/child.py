@@ -156,7 +156,7 @@ def main(text: str) -> int:
     except RedpollError as error:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
         _log.error("worker %d cannot work: %s", options.number, error, exc_info=cause)
-        # What the engine lacks it would lack each time.
+        # A new worker would lack the same.
         return ExitCode.USAGE if isinstance(error, Unsupported) else code_of(error)
 
 
