@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -15,12 +16,16 @@ from redpoll.bus import Bus
 from redpoll.errors import RedpollError, RemoteError
 from tests.bus.survival.account import Account
 from tests.bus.survival.conftest import Yard
-from tests.bus.survival.programs import QUEUE, Running
+from tests.bus.survival.programs import QUEUE, Running, ask
 
 #: What is drawn comes of this.
 SEED = int(os.environ.get("REDPOLL_TEST_SEED") or 15)
 #: Processes of each kind.
 CROWD = {"work": 2, "claim": 2, "call": 2}
+
+
+def _came_up(running: Running) -> bool:
+    return bool(running.logged("ready")) or not running.alive
 
 
 class Siege:
@@ -41,7 +46,8 @@ class Siege:
         self._hub = await self._yard.start_hub()
         self._crowd = [self._start(script) for script, count in CROWD.items() for _ in range(count)]
         for each in self._crowd:
-            await each.wait("ready")
+            # Poison that others submitted may have killed a worker before it was ready.
+            await ask(partial(_came_up, each), f"ready of {each.plan.script}")
 
     def replace(self) -> None:
         """Start again what was killed, by poison too."""
